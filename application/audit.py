@@ -21,6 +21,7 @@ from tileferry.domain.audit import (
     RetryAttempted,
     RetryExhausted,
     RetrySucceeded,
+    StateChanged,
     TileGivenUp,
 )
 from tileferry.domain.canonical import JsonValue, canonical_json
@@ -33,7 +34,9 @@ from tileferry.domain.retry import (
     RetryAt,
     RetryPolicy,
 )
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.text import format_error, quote_value
+from tileferry.domain.tiles import Flight, FlightStatus, OperatorNote
 from tileferry.domain.validation import is_unicode
 
 
@@ -230,3 +233,28 @@ def _read_time(clock: Clock) -> datetime:
         return datetime.fromtimestamp(clock.now(), UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+def build_flight_event(
+    before: Flight | None,
+    after: Flight | None,
+    transition: str,
+    note: OperatorNote,
+    *,
+    now: datetime,
+) -> StateChanged | None:
+    """Return the event of an operator's change of a flight; ``None`` if nothing changed."""
+    known = after or before
+    if known is None or before == after:
+        return None
+    return StateChanged(
+        timestamp=now,
+        correlation_id=known.flight_id,
+        subject=f"flight {known.flight_id}",
+        transition=transition,
+        from_status=None if before is None else before.get_status(now),
+        to_status=FlightStatus.REMOVED if after is None else after.get_status(now),
+        actor=Actor.OPERATOR,
+        reason=note.reason,
+        additional_context={"by": note.by},
+    )

@@ -62,7 +62,8 @@ class CaptureIngest(BulkStore):
         self.lock.check_held()
         facts = CaptureFacts.parse(folder.read_facts() or b"{}")
         run = _IngestRun(self, flight_id, folder, facts)
-        with self.open_commit(build_capture_source(flight_id), run.iter_sizes()) as commit:
+        source = build_capture_source(flight_id)
+        with self.open_commit(source, run.iter_sizes(), flight_id=flight_id) as commit:
             run.ingest_all(commit)
         return run.build_report()
 

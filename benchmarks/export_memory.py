@@ -30,7 +30,9 @@ def exported(folder: Path, url: str, dest: Path) -> ExportReport:
             logger=logging.getLogger("benchmarks"),
         ).export(
             ExportRequest(
-                coverage=TileCoverage(bbox=WORLD, zoom_levels=[ZOOM]), source="sat", name="bench"
+                coverages=(TileCoverage(bbox=WORLD, zoom_levels=[ZOOM]),),
+                source="sat",
+                name="bench",
             ),
             TARGETS[detect_format(dest.name)](path=dest),
         )

@@ -26,7 +26,7 @@ def build_export_request(
     config: Config,
     dest: Path,
     *,
-    bbox: BBox | None,
+    boxes: Sequence[BBox] | None,
     zoom_levels: Sequence[int] | None,
     source: str | None = None,
     name: str | None = None,
@@ -39,9 +39,9 @@ def build_export_request(
     chosen = config.source if source is None else source
     credited = get_credits(config)["attribution"] if chosen == config.source else None
     return ExportRequest(
-        coverage=TileCoverage(
-            bbox=WORLD if bbox is None else bbox,
-            zoom_levels=ALL_ZOOMS if zoom_levels is None else zoom_levels,
+        coverages=tuple(
+            TileCoverage(bbox=box, zoom_levels=ALL_ZOOMS if zoom_levels is None else zoom_levels)
+            for box in ([WORLD] if boxes is None else boxes)
         ),
         source=chosen,
         name=name or dest.absolute().stem,

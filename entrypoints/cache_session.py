@@ -60,6 +60,12 @@ class CacheSession:
     identity: Callable[[], CacheIdentity]
     """Both are called after the lock is held: a cache in use is reported first."""
 
+    def check(self) -> None:
+        """Check what ``hold`` checks, without the lock: for those who only read."""
+        make_folder(self.root)
+        get_schema_status(self.database()).check()
+        self.identity().check()
+
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Lock the cache, and check that the schema is current and the rows are of this cache."""

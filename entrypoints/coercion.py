@@ -1,5 +1,6 @@
 """Converts arguments of embedding programs from convenient forms to domain values."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tileferry.domain.errors import InvalidValueError
@@ -13,6 +14,12 @@ SectorLike = SectorClass | str
 def to_bbox(bbox: BBoxLike) -> BBox:
     """Return a bounding box; text has the form ``W,S,E,N``."""
     return BBox.parse(bbox) if isinstance(bbox, str) else bbox
+
+
+def to_boxes(bboxes: BBoxLike | Sequence[BBoxLike]) -> list[BBox]:
+    """Return one bounding box or several as a list."""
+    given = [bboxes] if isinstance(bboxes, BBox | str) else bboxes
+    return [to_bbox(bbox) for bbox in given]
 
 
 def to_sector(sector: SectorLike) -> SectorClass:

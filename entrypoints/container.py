@@ -49,6 +49,7 @@ from tileferry.application import (
 from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
+from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory
 from tileferry.application.cache.readiness import ReadinessCheck
@@ -94,6 +95,7 @@ class Container(containers.DeclarativeContainer):
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
+    flight_book = providers.Singleton(factories.build_flight_book, config, database)
     cache_identity = providers.Singleton(
         CacheIdentity,
         mark=providers.Singleton(FileCacheMark, root=cache_root),
@@ -214,6 +216,7 @@ class Container(containers.DeclarativeContainer):
         workers=workers,
         background=background,
         progress=listener,
+        flights=flight_book,
     )
     fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
@@ -259,6 +262,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         logger=logger,
         progress=listener,
+        flights=flight_book,
     )
     cache_export = providers.Factory(
         ArchiveExport,
@@ -277,6 +281,7 @@ class Container(containers.DeclarativeContainer):
         logger=logger,
         gate=download_settings.provided.gate,
         progress=listener,
+        flights=flight_book,
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
@@ -368,17 +373,21 @@ class Container(containers.DeclarativeContainer):
         fdr_client=fdr,
         build_reopening_sql=providers.Object(build_reopen_sql),
     )
+    flights = providers.Singleton(
+        FlightRegister, book=flight_book, tiles=metadata_store, clock=clock
+    )
     cache_inventory = providers.Factory(
         CacheInventory,
         tiles=metadata_store,
         ledger=cache_ledger,
+        flights=flights,
         budget=budget_enforcer.provider,
         disk=disk,
     )
     cache_verification = providers.Factory(
         CacheVerification,
         store=tile_store.provider,
-        hold_cache=cache_session.provided.hold,
+        check_cache=cache_session.provided.check,
         progress=listener,
     )
     readiness = providers.Factory(
@@ -387,7 +396,8 @@ class Container(containers.DeclarativeContainer):
         freshness=metadata_store.provided.freshness,
         resolution=download_settings.provided.gate,
         store=tile_store.provider,
-        hold_cache=cache_session.provided.hold,
+        check_cache=cache_session.provided.check,
+        clock=clock,
         progress=listener,
     )
     area_survey = providers.Factory(

@@ -30,6 +30,7 @@ from tileferry.adapters.postgres import (
     PostgresAuditLog,
     PostgresBlobIndex,
     PostgresCacheLedger,
+    PostgresFlightBook,
     PostgresIdempotencyStore,
     PostgresRunQueue,
     PostgresWorkStore,
@@ -322,6 +323,11 @@ def build_work_policies(config: Config) -> WorkPolicies:
         ),
         quarantine=build_worker_quarantine_policy(config),
     )
+
+
+def build_flight_book(config: Config, opened: Database) -> PostgresFlightBook:
+    """Return a book that commits changes with their events when the audit log is in Postgres."""
+    return PostgresFlightBook(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
 
 
 def build_queue_budget(config: Config) -> RetryBudget:

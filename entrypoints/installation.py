@@ -31,6 +31,7 @@ from tileferry.application import CaptureIngest, RetryManager
 from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
+from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
 from tileferry.application.cache.readiness import ReadinessCheck
@@ -53,7 +54,7 @@ from tileferry.application.upload.giveups import GiveupReview
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.domain.state_machine import Actor
-from tileferry.domain.tiles import Area, DownloadRequest
+from tileferry.domain.tiles import Area, DownloadRequest, Flight
 from tileferry.domain.tiles.selection import FetchMode
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.cache_session import make_folder
@@ -210,19 +211,26 @@ class Installation:
         self._opened.provider()  # first: bad settings are reported before the database's state
         return self._checked.area_survey()
 
-    def plan_download(
-        self, request: DownloadRequest, *, rate_bytes_s: float | None = None
-    ) -> tuple[DownloadPlan, DurationEstimate]:
-        """Return what a download would do, whether it fits, and how long it would take."""
+    def plan_downloads(
+        self, requests: Sequence[DownloadRequest], *, rate_bytes_s: float | None = None
+    ) -> tuple[list[DownloadPlan], DownloadPlan, DurationEstimate]:
+        """Return what downloads for a flight would do, each and together, and how long it takes."""
         make_folder(self.config.c11.cache_root)
-        return self.area_survey.plan(request, rate_bytes_s=rate_bytes_s)
+        survey, flight_id = self.area_survey, requests[0].flight_id
+        flight = self.flights.book.find_flight(flight_id) or Flight(flight_id=flight_id)
+        return survey.plan(requests, flight=flight, rate_bytes_s=rate_bytes_s)
 
     # the cache
 
     @property
     def cache_inventory(self) -> CacheInventory:
-        """Counts what the cache holds, and pins flights."""
+        """Counts what the cache holds."""
         return self._checked.cache_inventory()
+
+    @property
+    def flights(self) -> FlightRegister:
+        """Lists flights; pins, expires and removes them."""
+        return self._checked.flights()
 
     def compute_cache_stats(self) -> CacheStats:
         """Return the size of the cache beside its limits; the folder is created if missing."""

@@ -17,6 +17,7 @@ from tileferry.adapters.system import SharedPace, SharedRetryTokens, ThreadWorke
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
 from tileferry.application.ports.cache import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Background, Clock
+from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
@@ -46,6 +47,8 @@ class HttpTileDownloader:
     pace: RequestPace = field()
     background: Background | None = None
     progress: ProgressListener = NULL_LISTENER
+    flights: FlightAreas | None = None
+    """Records the areas of flights; without it, pins do not protect what is downloaded."""
 
     @provider.default
     def _make_provider(self) -> TileProvider:
@@ -97,4 +100,5 @@ class HttpTileDownloader:
             settings=self.settings,
             background=self.background,
             progress=self.progress,
+            flights=self.flights,
         )

@@ -9,6 +9,7 @@ from tileferry.adapters.memory.cache import (
 )
 from tileferry.adapters.memory.clock import ManualClock
 from tileferry.adapters.memory.event_logs import MemoryAuditSink, MemoryFdrClient
+from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
 from tileferry.adapters.memory.tiles import (
@@ -35,6 +36,7 @@ __all__ = [
     "MemoryCacheMark",
     "MemoryEnvelopeStore",
     "MemoryFdrClient",
+    "MemoryFlightBook",
     "MemoryIdempotencyStore",
     "MemoryJournal",
     "MemoryJournalStore",

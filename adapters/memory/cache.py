@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
+from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.domain.errors import CacheLockError
-from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, TileId
+from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, TileId, TileMetadata
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 
@@ -83,8 +84,9 @@ class MemoryCacheLedger:
     """Space accounting for an in-memory store. Reservations end with the process."""
 
     tiles: MemoryTileMetadataStore
+    flights: MemoryFlightBook | None = None
+    """Without it, no flight is pinned."""
     _reservations: dict[str, int] = field(factory=dict, init=False)
-    _pins: set[str] = field(factory=set, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     @contextmanager
@@ -108,8 +110,11 @@ class MemoryCacheLedger:
                 tile_id=tile.tile_id,
                 size_bytes=tile.blob.length,
                 last_used_at=tile.last_used_at,
-                pinned=tile.voting_status in KEPT_STATUSES or tile.flight_id in self._pins,
+                pinned=tile.voting_status in KEPT_STATUSES or self._is_protected(tile),
             )
+
+    def _is_protected(self, tile: TileMetadata) -> bool:
+        return self.flights is not None and self.flights.protects(tile)
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
         self.tiles.forget(tile_ids)
@@ -122,15 +127,3 @@ class MemoryCacheLedger:
     def release(self, reservation_id: str) -> None:
         """Delete a reservation."""
         self._reservations.pop(reservation_id, None)
-
-    def pin_flight(self, flight_id: str) -> None:
-        """Protect a flight's tiles from eviction."""
-        self._pins.add(flight_id)
-
-    def unpin_flight(self, flight_id: str) -> None:
-        """Allow a flight's tiles to be evicted again."""
-        self._pins.discard(flight_id)
-
-    def list_pinned_flights(self) -> Sequence[str]:
-        """Return the ids of the pinned flights, sorted."""
-        return sorted(self._pins)

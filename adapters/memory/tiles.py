@@ -258,10 +258,6 @@ class MemoryTileMetadataStore:
         """Return the number of a flight's pending tiles."""
         return sum(1 for _ in self.pending_uploads(flight_id))
 
-    def count_stored_for_flight(self, flight_id: str) -> int:
-        """Return the number of tiles last stored for a flight."""
-        return sum(tile.flight_id == flight_id for tile in self._tiles.values())
-
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
         """Return the number of tiles a flight captured, by voting status."""
         source = build_capture_source(flight_id)

@@ -5,6 +5,7 @@ from tileferry.adapters.postgres.cache import PostgresCacheBindings, PostgresCac
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.embedded import start_embedded
 from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
+from tileferry.adapters.postgres.flights import PostgresFlightBook
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, get_schema_status, upgrade
 from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
@@ -21,6 +22,7 @@ __all__ = [
     "PostgresCacheBindings",
     "PostgresCacheLedger",
     "PostgresEnvelopeStore",
+    "PostgresFlightBook",
     "PostgresIdempotencyStore",
     "PostgresRunQueue",
     "PostgresTileMetadataStore",

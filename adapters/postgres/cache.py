@@ -1,15 +1,16 @@
-"""Cache tables: the bound cache, space reservations, evictions and flight pins."""
+"""Cache tables: the bound cache, space reservations and evictions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
 from attrs import field, frozen
-from sqlalchemy import Connection, delete, func, or_, select, text
+from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, flight_pins, tiles
+from tileferry.adapters.postgres.flights import is_protected, lock_decisions
+from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, tiles
 from tileferry.adapters.postgres.tile_index import FORGET, id_columns, tile_id_from_row
 from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, TileId
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
@@ -47,8 +48,6 @@ class PostgresCacheBindings:
 
 
 PAGE_ROWS = 1_000
-# Serializes decisions about space across processes. The number is arbitrary but must be unique.
-_DECISION_LOCK = 7_411_224
 
 
 @frozen
@@ -74,7 +73,7 @@ class PostgresCacheBooks:
         """Yield the tiles, least recently used first, one page at a time."""
         kept = or_(
             tiles.c.voting_status.in_([status.value for status in KEPT_STATUSES]),
-            tiles.c.flight_id.in_(select(flight_pins.c.flight_id)),
+            is_protected(),
         )
         query = select(
             tiles.c.source,
@@ -130,7 +129,7 @@ class PostgresCacheLedger:
     def begin_transaction(self) -> Iterator[PostgresCacheBooks]:
         """Start one decision about space; other decisions wait until it is committed."""
         with self.database.transaction() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _DECISION_LOCK})
+            lock_decisions(connection)
             lapsed = cache_reservations.c.expires_at <= func.now()
             connection.execute(delete(cache_reservations).where(lapsed))
             yield PostgresCacheBooks(connection, self.lapse_after)
@@ -140,20 +139,3 @@ class PostgresCacheLedger:
         mine = cache_reservations.c.reservation_id == reservation_id
         with self.database.transaction() as connection:
             connection.execute(delete(cache_reservations).where(mine))
-
-    def pin_flight(self, flight_id: str) -> None:
-        """Protect a flight's tiles from eviction."""
-        pin = insert(flight_pins).values(flight_id=flight_id, pinned_at=func.now())
-        with self.database.transaction() as connection:
-            connection.execute(pin.on_conflict_do_nothing())
-
-    def unpin_flight(self, flight_id: str) -> None:
-        """Allow a flight's tiles to be evicted again."""
-        with self.database.transaction() as connection:
-            connection.execute(delete(flight_pins).where(flight_pins.c.flight_id == flight_id))
-
-    def list_pinned_flights(self) -> Sequence[str]:
-        """Return the ids of the pinned flights, sorted."""
-        query = select(flight_pins.c.flight_id).order_by(flight_pins.c.flight_id)
-        with self.database.read_connection() as connection:
-            return list(connection.execute(query).scalars())

@@ -6,12 +6,14 @@ Migrations create the tables; a test compares them with these definitions.
 from enum import StrEnum
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
     DateTime,
     Double,
+    ForeignKey,
     Identity,
     Index,
     Integer,
@@ -21,6 +23,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    UniqueConstraint,
     Uuid,
     text,
 )
@@ -113,6 +116,60 @@ flight_pins = Table(
     metadata,
     Column("flight_id", NAME, nullable=False, primary_key=True),
     timestamp_column("pinned_at"),
+)
+
+flights = Table(
+    "flights",
+    metadata,
+    Column("flight_id", NAME, nullable=False, primary_key=True),
+    timestamp_column("created_at"),
+    timestamp_column("expires_at", nullable=True),
+)
+
+flight_areas = Table(
+    "flight_areas",
+    metadata,
+    Column("area_id", BigInteger, Identity(always=True), nullable=False, primary_key=True),
+    Column(
+        "flight_id",
+        NAME,
+        ForeignKey("flights.flight_id", name="flight_areas_flight", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("source", NAME, nullable=False),
+    Column("bbox", NAME, nullable=False),
+    Column("zoom_levels", ARRAY(SmallInteger), nullable=False),
+    Column("sector_class", Text, nullable=False),
+    timestamp_column("added_at"),
+    UniqueConstraint(
+        "flight_id", "source", "bbox", "zoom_levels", "sector_class", name="flight_areas_once"
+    ),
+    CheckConstraint(enum_check("sector_class", SectorClass), name="flight_areas_sector_class"),
+)
+
+# The tiles of an area as rectangles, both ends included: SQL can test whether a tile is inside.
+flight_spans = Table(
+    "flight_spans",
+    metadata,
+    Column(
+        "area_id",
+        BigInteger,
+        ForeignKey("flight_areas.area_id", name="flight_spans_area", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("source", NAME, nullable=False),
+    Column("zoom", SmallInteger, nullable=False),
+    Column("x_min", Integer, nullable=False),
+    Column("x_max", Integer, nullable=False),
+    Column("y_min", Integer, nullable=False),
+    Column("y_max", Integer, nullable=False),
+    PrimaryKeyConstraint("area_id", "zoom", "x_min", "y_min", name="flight_spans_pkey"),
+    CheckConstraint(
+        "0 <= x_min AND x_min <= x_max AND x_max < (1 << zoom::integer)"
+        " AND 0 <= y_min AND y_min <= y_max AND y_max < (1 << zoom::integer)",
+        name="flight_spans_range",
+    ),
+    Index("flight_spans_by_place", "source", "zoom", "x_min"),
 )
 
 cache_reservations = Table(

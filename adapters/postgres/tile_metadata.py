@@ -185,12 +185,6 @@ class PostgresTileMetadataStore:
         with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def count_stored_for_flight(self, flight_id: str) -> int:
-        """Return the number of tiles last stored for a flight."""
-        query = select(func.count()).where(tiles.c.flight_id == flight_id)
-        with self.database.read_connection() as connection:
-            return int(connection.execute(query).scalar_one())
-
     def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
         """Return the number of tiles a flight captured, by voting status."""
         query = (

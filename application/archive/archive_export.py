@@ -1,6 +1,7 @@
 """Export tiles of the cache to an archive, verified when they are read and after the write."""
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from logging import Logger
 
@@ -40,9 +41,9 @@ _TILE_EXPORTED = ItemsProcessed(task=Task.EXPORT)
 
 @frozen(kw_only=True)
 class ExportRequest:
-    """The tiles to export: those of one source in an area."""
+    """The tiles to export: those of one source in some areas, which may overlap."""
 
-    coverage: TileCoverage
+    coverages: tuple[TileCoverage, ...]
     source: str
     name: str
     """The name in the archive's metadata."""
@@ -111,7 +112,7 @@ class ArchiveExport:
         )
 
     def _iter_rows(self, request: ExportRequest, order: TileOrder) -> Iterator[TileMetadata]:
-        rows = self._query_area(request.coverage, request.source)
+        rows = merge_rows(self._query_area(one, request.source) for one in request.coverages)
         return rows if order is TileOrder.COLUMNS else self._sort_along_curve(rows, request)
 
     def _query_area(self, coverage: TileCoverage, source: str) -> Iterator[TileMetadata]:
@@ -136,7 +137,8 @@ class ArchiveExport:
             found = (
                 row
                 for row in self._query_area(area, request.source)
-                if block.contains(row.tile_id) and request.coverage.contains(row.tile_id)
+                if block.contains(row.tile_id)
+                and any(one.contains(row.tile_id) for one in request.coverages)
             )
             yield from sorted(found, key=_curve_position)
 
@@ -203,6 +205,17 @@ class ArchiveExport:
                 "back, not all with the same bytes",
                 remedy="check the disk, then run again: the archive was not kept",
             )
+
+
+def merge_rows(areas: Iterable[Iterator[TileMetadata]]) -> Iterator[TileMetadata]:
+    """Yield the rows of several areas in their common order, each once."""
+    last: TileId | None = None
+    for row in heapq.merge(
+        *areas, key=lambda row: (row.tile_id.zoom, row.tile_id.x, row.tile_id.y)
+    ):
+        if row.tile_id != last:
+            yield row
+        last = row.tile_id
 
 
 def _curve_position(row: TileMetadata) -> int:

@@ -74,7 +74,8 @@ class ArchiveImport(BulkStore):
         """Import the tiles that pass the gates, and report the others."""
         self.lock.check_held()
         run = _ImportRun(self, request)
-        with self.open_commit(request.source, archive.iter_sizes(request.source)) as commit:
+        sizes = archive.iter_sizes(request.source)
+        with self.open_commit(request.source, sizes, flight_id=request.flight_id) as commit:
             run.import_all(archive, commit)
         return run.build_report()
 

@@ -11,6 +11,7 @@ from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.cache.tile_lookup import StoredTiles, lookup_metadata
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.tiles import TileId
@@ -35,13 +36,17 @@ class BulkStore:
     logger: Logger
     group: GroupLimits = field(factory=GroupLimits)
     progress: ProgressListener = NULL_LISTENER
+    flights: FlightAreas | None = None
+    """Records the flights that the tiles are stored for."""
 
     @contextmanager
     def open_commit(
-        self, source: str, sizes: Iterable[tuple[TileId, int]]
+        self, source: str, sizes: Iterable[tuple[TileId, int]], *, flight_id: str
     ) -> Iterator[GroupCommit]:
         """Reserve space and yield a group commit; an interrupt flushes it first."""
         self.budget_enforcer.release_headroom()  # left over from a process that died
+        if self.flights is not None:
+            self.flights.add_flight(flight_id)
         self._reserve(source, sizes)
         try:
             with GroupCommit(

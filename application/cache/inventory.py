@@ -1,13 +1,13 @@
-"""The contents of a cache, its limits, and its pinned flights."""
+"""The contents of a cache beside its limits."""
 
 from collections.abc import Callable, Sequence
 
 from attrs import define, frozen
 
 from tileferry.application.cache.budget import CacheBudget
+from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.ports.cache import CacheLedger, DiskSpace
 from tileferry.application.ports.inventory import TileInventory
-from tileferry.domain.tiles import UploadRequest
 
 
 @frozen(kw_only=True)
@@ -23,24 +23,15 @@ class CacheStats:
     pinned_flights: Sequence[str]
 
 
-@frozen(kw_only=True)
-class FlightPin:
-    """Whether a flight is pinned, and how many tiles it has."""
-
-    flight_id: str
-    pinned: bool
-    tiles: int
-    pinned_flights: Sequence[str]
-
-
 @define(kw_only=True)
 class CacheInventory:
-    """Counts the contents of a cache; pins protect a flight's tiles from eviction."""
+    """Counts the contents of a cache."""
 
     tiles: TileInventory
     ledger: CacheLedger
+    flights: FlightRegister
     budget: Callable[[], CacheBudget]
-    """Opens the cache; pins do not need it."""
+    """Opens the cache."""
     disk: DiskSpace
 
     def compute_stats(self) -> CacheStats:
@@ -54,32 +45,10 @@ class CacheInventory:
             budget_bytes=budget.budget_bytes,
             free_disk_bytes=self.disk.free_bytes(),
             free_space_reserve_bytes=budget.free_space_reserve_bytes,
-            pinned_flights=tuple(self.ledger.list_pinned_flights()),
+            pinned_flights=self.flights.list_pinned(),
         )
 
     def sum_committed_bytes(self) -> int:
         """Return the total size of stored tiles and reservations."""
         with self.ledger.begin_transaction() as books:
             return books.sum_used_bytes() + books.sum_reserved_bytes()
-
-    def pin(self, flight_id: str) -> FlightPin:
-        """Protect a flight's tiles from eviction; pinning twice changes nothing."""
-        self.ledger.pin_flight(_check_flight(flight_id))
-        return self._describe_pin(flight_id, pinned=True)
-
-    def unpin(self, flight_id: str) -> FlightPin:
-        """Allow the eviction of a flight's tiles again."""
-        self.ledger.unpin_flight(_check_flight(flight_id))
-        return self._describe_pin(flight_id, pinned=False)
-
-    def _describe_pin(self, flight_id: str, *, pinned: bool) -> FlightPin:
-        return FlightPin(
-            flight_id=flight_id,
-            pinned=pinned,
-            tiles=self.tiles.count_stored_for_flight(flight_id),
-            pinned_flights=tuple(self.ledger.list_pinned_flights()),
-        )
-
-
-def _check_flight(flight_id: str) -> str:
-    return UploadRequest(flight_id=flight_id).flight_id

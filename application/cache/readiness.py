@@ -2,12 +2,12 @@
 
 import heapq
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
 from attrs import define, field, frozen
 
+from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.inventory import VerifiableStore
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
@@ -23,6 +23,7 @@ from tileferry.domain.tiles import (
     Defect,
     Flaw,
     FlawRegion,
+    Flight,
     FlightStandard,
     FreshnessRule,
     ReadinessCount,
@@ -32,10 +33,13 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileCoverage,
     TileId,
+    TileMetadata,
     judge_area,
 )
+from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.coverage import check_area_size
-from tileferry.domain.tiles.readiness import NO_TILES
+from tileferry.domain.tiles.place import describe_place
+from tileferry.domain.tiles.readiness import NO_TILES, combine_verdicts
 
 _DAY = timedelta(days=1)
 
@@ -116,7 +120,7 @@ class ReadinessReport:
 
 @define(kw_only=True)
 class FlightReadiness:
-    """The use case. Checking bytes needs the cache's lock: concurrent writes look like damage."""
+    """The use case. It takes no lock: a tile that a writer moved meanwhile is read again."""
 
     tile_metadata_store: TileCatalogue
     check_bytes: BytesCheck | None = None
@@ -138,8 +142,12 @@ class FlightReadiness:
         for tile in self.tile_metadata_store.query_by_bbox(
             coverage.bbox, coverage.zoom_levels, source=source
         ):
+            stored, problem = self._read_stored(tile)
+            if stored is None:
+                self.progress(processed)
+                continue
+            tile = stored  # noqa: PLW2901  # the newer version
             defects = standard.find_defects(tile)
-            problem = self.check_bytes and self.check_bytes(tile.tile_id, tile.blob)
             if problem:
                 defects += (Defect(Flaw.DAMAGED, 0.0, problem),)
             marks.mark(tile.tile_id, [defect.flaw for defect in defects])
@@ -154,6 +162,21 @@ class FlightReadiness:
             marks=marks,
             defective=worst.to_examples(),
         )
+
+    def _read_stored(self, tile: TileMetadata) -> tuple[TileMetadata | None, str | None]:
+        """Return the current version of a tile and its damage; ``None`` if it was evicted.
+
+        Compaction moves tiles and eviction removes them while this reads: what cannot be read is
+        damaged only if its row still refers to the same bytes.
+        """
+        if self.check_bytes is None:
+            return tile, None
+        while (problem := self.check_bytes(tile.tile_id, tile.blob)) is not None:
+            current = self.tile_metadata_store.get_metadata(tile.tile_id)
+            if current is None or current.blob == tile.blob:
+                return current, problem
+            tile = current
+        return tile, None
 
 
 @frozen(kw_only=True)
@@ -175,18 +198,20 @@ class ReadinessQuery:
 
 @define(kw_only=True)
 class ReadinessCheck:
-    """Assesses areas by the configured gates. Unless a query is quick, it locks the cache."""
+    """Assesses areas by the configured gates; a download can run at the same time."""
 
     tile_metadata_store: TileCatalogue
     freshness: FreshnessRule
     resolution: ResolutionGate
     store: Callable[[], VerifiableStore]
-    """Opens the store, after the cache is locked."""
-    hold_cache: Callable[[], AbstractContextManager[None]]
+    """Opens the store, after the cache was checked."""
+    check_cache: Callable[[], None]
+    """Raises if the database belongs to another cache."""
+    clock: Clock
     progress: ProgressListener = NULL_LISTENER
 
     def check(self, query: ReadinessQuery) -> ReadinessReport:
-        """Assess an area; reading the tiles' bytes takes the cache's lock."""
+        """Assess an area."""
         standard = FlightStandard(
             sector=query.sector,
             now=query.now,
@@ -198,11 +223,67 @@ class ReadinessCheck:
         use_case = FlightReadiness(
             tile_metadata_store=self.tile_metadata_store, progress=self.progress
         )
-        if query.quick:
-            return use_case.assess(query.coverage, standard, source=query.source)
-        with self.hold_cache():  # a concurrent write would look like damage
+        if not query.quick:
+            self.check_cache()
             use_case.check_bytes = self.store().find_problem
-            return use_case.assess(query.coverage, standard, source=query.source)
+        return use_case.assess(query.coverage, standard, source=query.source)
+
+    def check_flight(
+        self, flight: Flight, *, on: date | None = None, holes_max: int = 0, quick: bool = False
+    ) -> "FlightVerdict":
+        """Assess each area of a flight, today or ``on`` a later day, by its sector and source."""
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        flown_at = now if on is None else get_end_of_day(on, now, field="on")
+        queries = [
+            ReadinessQuery(
+                coverage=item.area.coverage,
+                sector=item.area.sector_class,
+                now=now,
+                flown_at=flown_at,
+                source=item.source,
+                holes_max=holes_max,
+                quick=quick,
+            )
+            for item in flight.areas
+        ]
+        return FlightVerdict(reports=tuple(map(self.check, queries)))
+
+
+@define(slots=False)
+class FlightVerdict:
+    """The readiness of several areas, and the verdict for all of them together."""
+
+    reports: tuple[ReadinessReport, ...]
+
+    @cached_property
+    def verdict(self) -> ReadinessVerdict:
+        return combine_verdicts(
+            [
+                (f"zoom {_format_zooms(one)} at {describe_place(one.coverage.bbox)}", one.verdict)
+                for one in self.reports
+            ]
+        )
+
+    @property
+    def bytes_checked(self) -> bool:
+        return all(report.bytes_checked for report in self.reports)
+
+    @cached_property
+    def by_zoom(self) -> dict[int, ReadinessCount]:
+        """The counts of all areas by zoom level; a tile of two areas counts twice."""
+        found: dict[int, ReadinessCount] = {}
+        for report in self.reports:
+            for zoom, count in report.by_zoom.items():
+                found[zoom] = found.get(zoom, NO_TILES) + count
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def total(self) -> ReadinessCount:
+        return sum(self.by_zoom.values(), NO_TILES)
+
+
+def _format_zooms(report: ReadinessReport) -> str:
+    return ", ".join(map(str, report.coverage.zoom_levels))
 
 
 def get_end_of_day(day: date, now: datetime, *, field: str) -> datetime:
@@ -262,11 +343,5 @@ def _describe_hole(patch: FlawRegion, source: str) -> FlawExample:
 
 
 def _enclose_patches(patches: list[FlawRegion]) -> tuple[BBox, tuple[int, ...]]:
-    boxes = [patch.tiles.bounds for patch in patches]
-    box = BBox(
-        west=min(box.west for box in boxes),
-        south=min(box.south for box in boxes),
-        east=max(box.east for box in boxes),
-        north=max(box.north for box in boxes),
-    )
+    box = enclose_boxes([patch.tiles.bounds for patch in patches])
     return box, tuple(sorted({patch.tiles.zoom for patch in patches}))

@@ -1,7 +1,6 @@
 """Verify every byte of a cache."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import assert_never
 
 from attrs import define, field, frozen
@@ -68,16 +67,17 @@ class VerificationReport:
 
 @define(kw_only=True)
 class CacheVerification:
-    """The use case. It locks the cache: a concurrent write would look like damage."""
+    """The use case. It takes no lock: bytes that a writer has not committed count as dead."""
 
     store: Callable[[], VerifiableStore]
-    """Opens the store, after the cache is locked."""
-    hold_cache: Callable[[], AbstractContextManager[None]]
+    """Opens the store, after the cache was checked."""
+    check_cache: Callable[[], None]
+    """Raises if the database belongs to another cache."""
     progress: ProgressListener = NULL_LISTENER
 
     def verify(self) -> VerificationReport:
         report = VerificationReport()
-        with self.hold_cache():
-            for finding in self.store().verify(self.progress):
-                report.add(finding)
+        self.check_cache()
+        for finding in self.store().verify(self.progress):
+            report.add(finding)
         return report

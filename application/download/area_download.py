@@ -1,6 +1,6 @@
 """Download an area: list, reserve space, fetch, check, store; a re-run resumes after a crash."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import SpoolStore, Workers
+from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
@@ -38,11 +39,14 @@ from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadOutcome,
     DownloadRequest,
+    FlightArea,
     TileCoverage,
+    TileId,
     TileMetadata,
     TileSet,
     TileSummary,
 )
+from tileferry.domain.tiles.flight import KeptTiles
 from tileferry.domain.tiles.selection import FetchMode, TileGates, TileSelection
 
 SESSION_MAX = timedelta(days=1)
@@ -68,6 +72,8 @@ class AreaDownload:
     settings: DownloadSettings = field(factory=DownloadSettings)
     background: Background | None = None
     progress: ProgressListener = NULL_LISTENER
+    flights: FlightAreas | None = None
+    """Records the areas of flights, so that pins protect them; partitions have no flight."""
     marks_complete: bool = True
     """Whether a completed request is a no-op when it is repeated."""
 
@@ -85,6 +91,7 @@ class AreaDownload:
         # Only the lock holder can reserve space, so an existing reservation is left over from a
         # process that died. It would block this download for a day.
         self.budget_enforcer.release_headroom()
+        self._record_area(request)
         request_hash = request.request_hash(self.provider.key_hash)
         now = datetime.fromtimestamp(self.clock.now(), UTC)
         resume_point = self._find_resume_point(request, now)
@@ -116,6 +123,31 @@ class AreaDownload:
             self.journals.discard(resume_point.name)
         self._log_end(report)
         return report
+
+    def _record_area(self, request: DownloadRequest) -> None:
+        """Record the area before the first fetch, so that a pin protects each tile at once.
+
+        A part of an area that the flight has, such as one to repair, is not another area.
+        """
+        if self.flights is None:
+            return
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        area = FlightArea(source=self.provider.source, area=request.area, added_at=now)
+        flight = self.flights.find_flight(request.flight_id)
+        if flight is None or not any(known.includes(area) for known in flight.areas):
+            self.flights.add_area(request.flight_id, area)
+
+    def find_kept(self, request: DownloadRequest, done: Container[TileId]) -> Container[TileId]:
+        """Return the tiles that this download must not evict."""
+        found = None if self.flights is None else self.flights.find_flight(request.flight_id)
+        if found is None:
+            return done
+        return KeptTiles(
+            flight=found,
+            source=self.provider.source,
+            requested=[request.coverage],
+            reused=[done],
+        )
 
     def check_resumable(self, request: DownloadRequest) -> None:
         """Raise unless an earlier run of the same request stored some of its tiles."""

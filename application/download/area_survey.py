@@ -1,13 +1,14 @@
 """Survey an area before a download, without changing anything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from attrs import define
+from attrs import define, fields
 
 from tileferry.application.download.download_run import DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.survey import (
+    PROBE_TILES_MAX,
     DownloadPlan,
     DownloadPlanner,
     DurationEstimate,
@@ -24,7 +25,14 @@ from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
 from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.application.retries.manager import RetryManager
-from tileferry.domain.tiles import DownloadRequest, FreshnessRule, TileCoverage
+from tileferry.domain.tiles import (
+    DownloadRequest,
+    EvictionResult,
+    Flight,
+    FreshnessRule,
+    TileCoverage,
+)
+from tileferry.domain.tiles.flight import KeptTiles
 from tileferry.domain.tiles.selection import TileGates
 
 
@@ -58,15 +66,32 @@ class AreaSurvey:
         return summarize_listing(pages, coverage, gates, self.tile_metadata_store)
 
     def plan(
-        self, request: DownloadRequest, *, rate_bytes_s: float | None = None
-    ) -> tuple[DownloadPlan, DurationEstimate]:
-        """Return what a download would do, and its estimated duration.
+        self,
+        requests: Sequence[DownloadRequest],
+        *,
+        flight: Flight,
+        rate_bytes_s: float | None = None,
+    ) -> tuple[list[DownloadPlan], DownloadPlan, DurationEstimate]:
+        """Return the plan of each request, of all together, and the estimated duration.
 
+        The tiles of the flight's areas, and of the requests, are not evicted for each other.
         Without ``rate_bytes_s`` a few tiles are fetched to measure the throughput.
         """
-        calls = self._build_calls(f"plan {request.flight_id}")
-        plan = DownloadPlanner(
-            calls=calls,
+        planned = [self._plan(request) for request in requests]
+        needed_bytes = sum(plan.eviction.requested_bytes for plan in planned)
+        keep = KeptTiles(
+            flight=flight,
+            source=self.provider.source,
+            requested=[request.coverage for request in requests],
+            reused=[plan.reused for plan in planned],
+        )
+        eviction = self.headroom().preview_headroom(needed_bytes, keep=keep)
+        whole = combine_plans(planned, eviction)
+        return planned, whole, self._estimate(whole, requests[0], rate_bytes_s)
+
+    def _plan(self, request: DownloadRequest) -> DownloadPlan:
+        return DownloadPlanner(
+            calls=self._build_calls(f"plan {request.flight_id}"),
             journals=self.journals,
             tile_metadata_store=self.tile_metadata_store,
             headroom=self.headroom(),
@@ -74,7 +99,12 @@ class AreaSurvey:
             freshness=self.freshness,
             clock=self.clock,
         ).plan(request)
-        return plan, estimate_duration(
+
+    def _estimate(
+        self, plan: DownloadPlan, request: DownloadRequest, rate_bytes_s: float | None
+    ) -> DurationEstimate:
+        calls = self._build_calls(f"plan {request.flight_id}")
+        return estimate_duration(
             plan,
             rate_bytes_s=rate_bytes_s,
             requests_per_s=self.requests_per_s,
@@ -90,3 +120,19 @@ class AreaSurvey:
             policy=self.settings.policy,
             correlation_id=purpose,
         )
+
+
+def combine_plans(plans: Sequence[DownloadPlan], eviction: EvictionResult) -> DownloadPlan:
+    """Return the sum of plans, whose requests share one reservation."""
+    counts = {
+        item.name: sum(getattr(plan, item.name) for plan in plans)
+        for item in fields(DownloadPlan)
+        if item.name not in {"complete", "eviction", "sample", "reused"}
+    }
+    sample = [tile for plan in plans for tile in plan.sample]
+    return DownloadPlan(
+        complete=all(plan.complete for plan in plans),
+        eviction=eviction,
+        sample=tuple(sample[:PROBE_TILES_MAX]),
+        **counts,
+    )

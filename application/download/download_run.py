@@ -191,9 +191,8 @@ class DownloadRun:
         )
 
     def _reserve(self, estimated_bytes: int) -> None:
-        result = self.deps.budget_enforcer.reserve_headroom(
-            estimated_bytes, keep=self.selector.done
-        )
+        keep = self.deps.find_kept(self.request, self.selector.done)
+        result = self.deps.budget_enforcer.reserve_headroom(estimated_bytes, keep=keep)
         if result.insufficient:
             raise result.build_error()
 

@@ -108,6 +108,18 @@ class DownloadPlan:
     eviction: EvictionResult
     sample: tuple[TileSummary, ...] = ()
     """Some of the tiles to fetch."""
+    reused: Container[TileId] = field(default=(), repr=False, eq=False)
+    """Stored tiles that are not fetched; they must not be evicted for the others."""
+
+
+@frozen
+class _WholeArea:
+    """All tiles of an area."""
+
+    coverage: TileCoverage
+
+    def __contains__(self, tile: object) -> bool:
+        return isinstance(tile, TileId) and self.coverage.contains(tile)
 
 
 @define(kw_only=True)
@@ -138,6 +150,7 @@ class DownloadPlanner:
                     complete=True,
                     tiles_stored=journal.count,
                     eviction=self.headroom.preview_headroom(0),
+                    reused=_WholeArea(request.coverage),
                 )
             done = earlier.find_stored(journal)
         return self._add_up(request, done)
@@ -178,6 +191,7 @@ class DownloadPlanner:
             complete=False,
             eviction=self.headroom.preview_headroom(counts["bytes_to_fetch"], keep=done),
             sample=tuple(sample),
+            reused=done,
             **counts,
         )
 

@@ -51,7 +51,7 @@ class LedgerTransaction(Protocol):
 
 
 class CacheLedger(Protocol):
-    """Stores space usage, reservations and pins."""
+    """Stores space usage and reservations."""
 
     def begin_transaction(self) -> AbstractContextManager[LedgerTransaction]:
         """Open a transaction; it is committed when the block ends without an error."""
@@ -59,18 +59,6 @@ class CacheLedger(Protocol):
 
     def release(self, reservation_id: str) -> None:
         """Remove a reservation."""
-        ...
-
-    def pin_flight(self, flight_id: str) -> None:
-        """Protect a flight's tiles from eviction."""
-        ...
-
-    def unpin_flight(self, flight_id: str) -> None:
-        """Allow the eviction of a flight's tiles again."""
-        ...
-
-    def list_pinned_flights(self) -> Sequence[str]:
-        """Return the pinned flights, sorted."""
         ...
 
 

@@ -21,10 +21,6 @@ class TileInventory(Protocol):
         """Return how many tiles of a flight are pending."""
         ...
 
-    def count_stored_for_flight(self, flight_id: str) -> int:
-        """Return how many tiles were last stored for a flight."""
-        ...
-
     def count_captured(self, flight_id: str) -> Mapping[VotingStatus, int]:
         """Return how many tiles a flight captured, by voting status."""
         ...
@@ -74,7 +70,7 @@ VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
 
 
 class VerifiableStore(Protocol):
-    """Checks stored bytes against their checksums; the caller holds the cache's lock."""
+    """Checks stored bytes against their checksums, also while tiles are written and moved."""
 
     def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
         """Check every visible tile: yield the damage, and a tally of each segment."""

@@ -143,6 +143,36 @@ class FlightStateNotOnGroundError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class FarAreaError(TileManagerError):
+    """An area is so far from the flight's other areas that it must be confirmed."""
+
+    remedy = Remedy.CONFIRM_FAR_AREA
+    flight_id: str
+    place: str
+    distance_km: float
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"the area at {printable(self.place)} is {self.distance_km:,.0f} km from the other "
+            f"areas of flight {printable(self.flight_id)}"
+        )
+
+
+@define(kw_only=True, eq=False)
+class ProtectedFlightError(TileManagerError):
+    """A flight cannot be changed like this: tiles would lose their protection or be lost."""
+
+    flight_id: str
+    problem: str
+    remedy: Remedy | str
+
+    @property
+    def summary(self) -> str:
+        return f"flight {printable(self.flight_id)}: {format_line(self.problem)}"
+
+
+@define(kw_only=True, eq=False)
 class ArchiveError(TileManagerError):
     """An archive cannot be written or read."""
 

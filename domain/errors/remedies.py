@@ -20,6 +20,7 @@ class Remedy(StrEnum):
     )
     CHECK_EXPORT_AREA = "check the area, the zoom levels and the source, or download the area first"
     CONFIRM_COUNT = "check the range, then confirm the count {error.count}"
+    CONFIRM_FAR_AREA = "check the order west, south, east, north; confirm if the area is right"
     CONFIRM_LANDING = (
         "set it where the worker runs; for one upload, pass a flight record or confirm that the "
         "aircraft has landed"
@@ -31,7 +32,9 @@ class Remedy(StrEnum):
     FREE_CACHE_SPACE = (
         "request a smaller area or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
     )
+    GIVE_REASON = "give a reason; the audit log keeps it"
     HOLD_CACHE_LOCK = "acquire the lock first"
+    LIST_FLIGHTS = "list the flights; a download creates one"
     LIST_GIVEUPS = "list the given-up tiles"
     LIST_PARTITIONS = "list the partitions; plan a backfill to create new ones"
     LIST_RUNS = "list the runs"
@@ -44,5 +47,6 @@ class Remedy(StrEnum):
     SET_PRODUCED_AT = "state when the imagery was produced"
     SHOW_OTHER_RUN = "look at run {error.other_run_id}"
     TAIL_AUDIT_LOG = "list the entries of the audit log"
+    UPLOAD_CAPTURES = "upload them first"
     UPGRADE_DATABASE = "upgrade the database schema"
     VERIFY_CACHE = "verify the cache, then download the area again"

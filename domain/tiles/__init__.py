@@ -44,6 +44,13 @@ from tileferry.domain.tiles.eviction import (
     compute_default_reserve_bytes,
     plan_eviction,
 )
+from tileferry.domain.tiles.flight import (
+    Flight,
+    FlightArea,
+    FlightStatus,
+    FlightUsage,
+    OperatorNote,
+)
 from tileferry.domain.tiles.flight_record import FlightRecord, FlightState
 from tileferry.domain.tiles.gates import (
     FreshnessLabel,
@@ -141,9 +148,13 @@ __all__ = [
     "EvictionResult",
     "Flaw",
     "FlawRegion",
+    "Flight",
+    "FlightArea",
     "FlightRecord",
     "FlightStandard",
     "FlightState",
+    "FlightStatus",
+    "FlightUsage",
     "FreshnessLabel",
     "FreshnessRule",
     "ListingLimits",
@@ -151,6 +162,7 @@ __all__ = [
     "ListingProgress",
     "MapPreview",
     "NewTile",
+    "OperatorNote",
     "PerTileStatus",
     "Picture",
     "PictureError",

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 from attrs import field, frozen
 
@@ -105,6 +106,17 @@ def _parse_degrees(edge: str, text: str) -> float:
             field=f"BBox.{edge}", value=text, problem="is not a decimal number of degrees"
         )
     return float(match[1])
+
+
+def enclose_boxes(boxes: Sequence[BBox]) -> BBox:
+    """Return the box around several; around the whole globe if one crosses the antimeridian."""
+    crosses = len(boxes) > 1 and any(box.crosses_antimeridian for box in boxes)
+    return BBox(
+        west=-LON_MAX if crosses else min(box.west for box in boxes),
+        south=min(box.south for box in boxes),
+        east=LON_MAX if crosses else max(box.east for box in boxes),
+        north=max(box.north for box in boxes),
+    )
 
 
 WORLD = BBox(west=-LON_MAX, south=-LAT_MAX, east=LON_MAX, north=LAT_MAX)

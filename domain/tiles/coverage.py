@@ -47,6 +47,16 @@ class TileRange:
             self.zoom, x_min=self.x_min, x_max=self.x_max, y_min=self.y_min, y_max=self.y_max
         )
 
+    def includes(self, other: "TileRange") -> bool:
+        """Return whether all tiles of another range are in this one."""
+        return (
+            other.zoom == self.zoom
+            and self.x_min <= other.x_min
+            and other.x_max <= self.x_max
+            and self.y_min <= other.y_min
+            and other.y_max <= self.y_max
+        )
+
     def contains(self, tile: TileId) -> bool:
         """Return whether the tile is in the range. Its source is ignored."""
         return (

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -301,3 +301,34 @@ class DownloadBatchReport:
 
     def _refuse(self, problem: str) -> None:
         raise InvalidValueError(field="DownloadBatchReport", value=self.tally, problem=problem)
+
+
+def combine_reports(
+    reports: Sequence[DownloadBatchReport], *, aborted: bool = False
+) -> DownloadBatchReport:
+    """Return the report of several areas of one flight: the sum, and the worst outcome.
+
+    Areas that were already complete add nothing, unless all of them were. ``aborted`` means that
+    an error ended the last one.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    hashes = ",".join(report.request_hash for report in reports)
+    request_hash = sha256(hashes.encode("ascii")).hexdigest()[:REQUEST_HASH_DIGITS]
+    flight_id = reports[0].flight_id
+    worked = [one for one in reports if one.outcome is not DownloadOutcome.IDEMPOTENT_NO_OP]
+    if not worked:
+        return DownloadBatchReport.for_no_op(
+            flight_id=flight_id,
+            request_hash=request_hash,
+            tiles_journaled=sum(report.tiles_downloaded for report in reports),
+        )
+    waits = [one.next_retry_at_s for one in worked if one.next_retry_at_s is not None]
+    return DownloadBatchReport.from_tally(
+        sum((report.tally for report in worked), DownloadTally()),
+        flight_id=flight_id,
+        request_hash=request_hash,
+        tiles_requested=sum(report.tiles_requested for report in worked),
+        aborted=aborted,
+        next_retry_at_s=min(waits, default=None),
+    )

@@ -1,6 +1,6 @@
 """Readiness of an area for a flight: the flaws of its tiles, and the GO or NO-GO verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -196,6 +196,24 @@ def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) 
             grounds = flaw.is_blocking
         (reasons if grounds else warnings).append(says)
     return ReadinessVerdict(reasons=tuple(reasons), warnings=tuple(warnings))
+
+
+def combine_verdicts(verdicts: Sequence[tuple[str, ReadinessVerdict]]) -> ReadinessVerdict:
+    """Return the verdict for several areas with their places: GO if each of them is GO.
+
+    Without any area there is nothing to fly with: NO-GO.
+    """
+    if not verdicts:
+        return ReadinessVerdict(reasons=("no area was downloaded for it",), warnings=())
+    single = len(verdicts) == 1
+
+    def locate(says: str, place: str) -> str:
+        return says if single else f"{place}: {says}"
+
+    return ReadinessVerdict(
+        reasons=tuple(locate(says, at) for at, one in verdicts for says in one.reasons),
+        warnings=tuple(locate(says, at) for at, one in verdicts for says in one.warnings),
+    )
 
 
 def _format_tile_count(count: int) -> str:

@@ -88,6 +88,7 @@ def plan_command(
     from tileferry.domain.partitions import BackfillAction, BackfillRequest
     from tileferry.domain.tiles import SectorClass
     from tileferry.domain.tiles.area import Area
+    from tileferry.entrypoints.cli.areas import parse_one_coverage
     from tileferry.entrypoints.cli.output import (
         blame_option,
         open_installation,
@@ -95,7 +96,6 @@ def plan_command(
         stderr,
         stdout,
     )
-    from tileferry.entrypoints.cli.parsing import parse_coverage
     from tileferry.entrypoints.cli.partition_options import check_name, parse_days
 
     check_name(source, "--source")
@@ -111,7 +111,7 @@ def plan_command(
         )
     with open_installation(config) as installation:
         settings = installation.config
-        coverage = parse_coverage(settings, bbox, area, zoom)
+        coverage = parse_one_coverage(settings, bbox, area, zoom)
         with blame_option("--zoom"):
             target = Area(
                 bbox=coverage.bbox,

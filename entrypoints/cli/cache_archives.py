@@ -92,9 +92,9 @@ def export_command(
     from tileferry.domain.archives import ArchiveFormat, detect_format
     from tileferry.domain.tiles.tile_id import check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
+    from tileferry.entrypoints.cli.areas import parse_boxes, parse_zooms
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
-    from tileferry.entrypoints.cli.parsing import parse_area_box, parse_zooms
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
@@ -106,14 +106,14 @@ def export_command(
         settings = installation.config
         if source is not None:
             check_source(source, field="--source")
-        is_all = bbox is None and area is None
-        box = None if is_all else parse_area_box(settings, bbox, area)
+        is_all = not (bbox or area)
+        boxes = None if is_all else [item.box for item in parse_boxes(settings, bbox, area)]
         levels = None if zoom is None else parse_zooms(zoom)
         with blame_option("--zoom"):
             request = build_export_request(
                 settings,
                 dest,
-                bbox=box,
+                boxes=boxes,
                 zoom_levels=levels,
                 source=source,
                 name=name,

@@ -1,7 +1,7 @@
 """Renders the results of ``tileferry cache verify``: the whole cache, or an area's readiness."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -10,12 +10,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.application.cache.readiness import ReadinessReport
+from tileferry.application.cache.readiness import FlightVerdict, ReadinessReport
 from tileferry.application.cache.verification import VerificationReport
 from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount
+from tileferry.domain.tiles.bbox import enclose_boxes
+from tileferry.domain.tiles.flight import describe_location
+from tileferry.entrypoints.cli.flight_view import place_to_json
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
-from tileferry.entrypoints.cli.output import build_facts_table
+from tileferry.entrypoints.cli.output import FittedColumn, build_facts_table, build_fitted_table
 
 # the whole cache
 
@@ -91,38 +94,61 @@ _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
 }
 
 
+def _describe_place(box: BBox, others: Sequence[BBox], console: Console) -> str:
+    words = describe_location(box, others)
+    return words if _is_utf(console) else words.replace("°", "")
+
+
+def _is_utf(console: Console) -> bool:
+    return (console.encoding or "").lower().startswith("utf")
+
+
 def render_readiness(
-    report: ReadinessReport, console: Console, *, flight: str | None
+    judged: FlightVerdict, console: Console, *, flight: str | None, others: Sequence[BBox]
 ) -> RenderableType:
-    """Render the table, the map, the worst flaws and the verdict."""
+    """Render each area, and the verdict; ``others`` are the boxes of the flight's areas."""
+    boxes = [*others, *(report.coverage.bbox for report in judged.reports)]
+    parts: list[RenderableType] = []
+    for report in judged.reports:
+        parts += _render_area(report, console, boxes)
+    return Group(*parts, _render_verdict(judged, flight, boxes, console))
+
+
+def _render_area(
+    report: ReadinessReport, console: Console, others: Sequence[BBox]
+) -> list[RenderableType]:
+    """Render the table, the map and the worst flaws of an area."""
     standard = report.standard
     parts: list[RenderableType] = [
         Text(f"Area {report.coverage.bbox}, source {report.source}"),
+        Text(_describe_place(report.coverage.bbox, others, console)),
         Text(
             f"for {standard.sector.value}, flown by {format_utc(standard.flown_at)}, "
             + ("tile data checked" if report.bytes_checked else "tile data not checked (--quick)")
         ),
         Text(),
-        _build_table(report),
+        _build_table(report, console.width),
         Text(),
         _draw_map(report, console),
+        Text(),
     ]
     if report.examples:
-        parts += [Text(), _build_examples_table(report)]
-    parts += [Text(), _render_verdict(report, flight)]
-    return Group(*parts)
+        parts += [_build_examples_table(report), Text()]
+    return parts
 
 
-def _build_table(report: ReadinessReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in ("zoom", "tiles", "present", *_NAMES.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for zoom, count in report.by_zoom.items():
-        table.add_row(str(zoom), *_format_counts(count, report))
-    if len(report.by_zoom) > 1:
-        table.add_section()
-        table.add_row("all", *_format_counts(report.total, report))
-    return table
+def _build_table(report: ReadinessReport, width: int) -> Table:
+    """Return the counts by zoom level; a narrow terminal drops flaws that no tile has."""
+    rows = {str(zoom): count for zoom, count in report.by_zoom.items()}
+    if len(rows) > 1:
+        rows["all"] = report.total
+    counts = [_format_counts(count, report) for count in rows.values()]
+    headings = ("tiles", "present", *_NAMES.values())
+    columns = [FittedColumn("zoom", list(rows), right=True)]
+    for heading, *cells in zip(headings, *counts, strict=True):
+        is_empty = heading in _NAMES.values() and set(cells) <= {"0", "?"}
+        columns.append(FittedColumn(heading, cells, rank=int(is_empty), right=True))
+    return build_fitted_table(columns, width=width, total_last=len(rows) > 1)
 
 
 def _format_counts(count: ReadinessCount, report: ReadinessReport) -> list[str]:
@@ -139,7 +165,7 @@ def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
     # A cell is two characters wide, which is nearly square.
     cells_max = min(max((console.width - _MARGIN) // 2, 2), _MAP_CELLS_MAX)
     picture = report.marks.draw_preview(zoom, columns_max=cells_max, rows_max=_MAP_ROWS_MAX)
-    plain = not (console.encoding or "").lower().startswith("utf")
+    plain = not _is_utf(console)
     lines = [Text(f"Zoom {zoom}, north up", "bold")]
     for row in picture.rows:
         line = Text("  ", no_wrap=True)
@@ -174,24 +200,62 @@ def _build_examples_table(report: ReadinessReport) -> Table:
     return table
 
 
-def _render_verdict(report: ReadinessReport, flight: str | None) -> Panel:
-    verdict = report.verdict
+def _render_verdict(
+    judged: FlightVerdict, flight: str | None, others: Sequence[BBox], console: Console
+) -> Panel:
+    verdict = judged.verdict
     colour = "green" if verdict.is_go else "red"
     text = Text(f"{verdict}", f"bold {colour}")
     text.append(f" for flight {flight}" if flight else "", "bold")
+    for report in judged.reports:
+        text.append(f"\n{_describe_place(report.coverage.bbox, others, console)}", "dim")
     for line in verdict.reasons:
         text.append(f"\n{line}")
     for line in verdict.warnings:
         text.append(f"\nwarning: {line}", "yellow")
-    if verdict.is_go and not report.bytes_checked:
+    if verdict.is_go and not judged.bytes_checked:
         text.append("\nwarning: tile data was not checked; run without --quick before the flight")
     return Panel(text, border_style=colour, box=box.HEAVY, padding=(1, 3), expand=False)
 
 
 def readiness_to_json(
-    report: ReadinessReport, mend: Sequence[str], *, flight: str | None
+    judged: FlightVerdict,
+    mend: Sequence[Sequence[str]],
+    *,
+    flight: str | None,
+    others: Sequence[BBox] = (),
 ) -> dict[str, Any]:
-    standard = report.standard
+    """Return the report; of several areas, all together and each in ``areas``."""
+    boxes = [*others, *(report.coverage.bbox for report in judged.reports)]
+    areas = [
+        _area_to_json(report, commands, flight=flight, others=boxes)
+        for report, commands in zip(judged.reports, mend, strict=True)
+    ]
+    if len(areas) == 1:
+        return areas[0]
+    verdict, checked = judged.verdict, judged.bytes_checked
+    box = enclose_boxes([report.coverage.bbox for report in judged.reports])
+    return {
+        **areas[0],
+        "verdict": str(verdict),
+        "go": verdict.is_go,
+        "reasons": list(verdict.reasons),
+        "warnings": list(verdict.warnings),
+        "bbox": bbox_to_json(box),
+        "zoom_levels": list(judged.by_zoom),
+        "place": place_to_json(box, []),
+        "total": _count_to_json(judged.total, checked=checked),
+        "zooms": _zooms_to_json(judged.by_zoom, checked=checked),
+        "examples": [example for area in areas for example in area["examples"]],
+        "mend": [command for commands in mend for command in commands],
+        "areas": areas,
+    }
+
+
+def _area_to_json(
+    report: ReadinessReport, mend: Sequence[str], *, flight: str | None, others: Sequence[BBox]
+) -> dict[str, Any]:
+    standard, checked = report.standard, report.bytes_checked
     return {
         "verdict": str(report.verdict),
         "go": report.verdict.is_go,
@@ -199,18 +263,16 @@ def readiness_to_json(
         "warnings": list(report.verdict.warnings),
         "bbox": bbox_to_json(report.coverage.bbox),
         "zoom_levels": list(report.coverage.zoom_levels),
+        "place": place_to_json(report.coverage.bbox, others),
         "source": report.source,
         "flight_id": flight,
         "sector_class": standard.sector.value,
         "judged_at": time_to_json(standard.now),
         "flown_at": time_to_json(standard.flown_at),
         "max_holes": standard.holes_max,
-        "bytes_checked": report.bytes_checked,
-        "total": _count_to_json(report.total, report),
-        "zooms": [
-            {"zoom": zoom, **_count_to_json(count, report)}
-            for zoom, count in report.by_zoom.items()
-        ],
+        "bytes_checked": checked,
+        "total": _count_to_json(report.total, checked=checked),
+        "zooms": _zooms_to_json(report.by_zoom, checked=checked),
         "examples": [
             {
                 "kind": example.flaw.value,
@@ -224,7 +286,15 @@ def readiness_to_json(
     }
 
 
-def _count_to_json(count: ReadinessCount, report: ReadinessReport) -> dict[str, int | None]:
+def _zooms_to_json(
+    by_zoom: Mapping[int, ReadinessCount], *, checked: bool
+) -> list[dict[str, int | None]]:
+    return [
+        {"zoom": zoom, **_count_to_json(count, checked=checked)} for zoom, count in by_zoom.items()
+    ]
+
+
+def _count_to_json(count: ReadinessCount, *, checked: bool) -> dict[str, int | None]:
     flaws = count.flaws
     return {
         "tiles": count.tiles,
@@ -233,7 +303,7 @@ def _count_to_json(count: ReadinessCount, report: ReadinessReport) -> dict[str, 
         "stale": flaws[Flaw.STALE],
         "downgraded": flaws[Flaw.DOWNGRADED],
         "sub_spec": flaws[Flaw.SUB_SPEC],
-        "damaged": flaws[Flaw.DAMAGED] if report.bytes_checked else None,
+        "damaged": flaws[Flaw.DAMAGED] if checked else None,
     }
 
 
@@ -243,19 +313,20 @@ GEOJSON_SCHEMA = "tileferry.cache.readiness.geojson.v1"
 _DIGITS = 9  # 0.1 mm
 
 
-def generate_geojson(report: ReadinessReport) -> Iterator[str]:
+def generate_geojson(judged: FlightVerdict) -> Iterator[str]:
     """Yield a GeoJSON FeatureCollection, one feature per line, to keep memory use constant."""
     head = {
         "type": "FeatureCollection",
         "schema": GEOJSON_SCHEMA,
-        "verdict": str(report.verdict),
-        "bbox": _round_edges(report.coverage.bbox),
+        "verdict": str(judged.verdict),
+        "bbox": _round_edges(enclose_boxes([one.coverage.bbox for one in judged.reports])),
     }
     yield json.dumps(head)[:-1] + ', "features": ['
     separator = ""
-    for patch in report.iter_patches():
-        yield separator + json.dumps(_to_feature(patch))
-        separator = ","
+    for report in judged.reports:
+        for patch in report.iter_patches():
+            yield separator + json.dumps(_to_feature(patch))
+            separator = ","
     yield "]}"
 
 

@@ -37,30 +37,39 @@ def coverage_command(
 ) -> None:
     """Show what the provider has in an area, without downloading it.
 
-    For each zoom level: number, size, age and resolution of the tiles. Stale tiles are refused in
-    sector active_conflict and downgraded in stable_rear.
+    For each area and zoom level: number, size, age and resolution of the tiles. Stale tiles are
+    refused in sector active_conflict and downgraded in stable_rear.
     """
-    from tileferry.entrypoints.cli.formatting import bbox_to_json
+    from tileferry.entrypoints.cli.areas import parse_coverages
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
-    from tileferry.entrypoints.cli.parsing import parse_coverage
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
     with open_installation(config, WaitPrinter(stderr)) as installation:
         settings = installation.config
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        found = installation.area_survey.summarize(coverage)
+        coverages = parse_coverages(settings, bbox, area, zoom)
+        survey = installation.area_survey
+        surveyed = [(coverage, survey.summarize(coverage)) for coverage in coverages]
     if json:
-        lines = [{"zoom": level, **_listing_to_json(tiles)} for level, tiles in found.items()]
-        print_json(
-            SCHEMA, {"bbox": bbox_to_json(coverage.bbox), "zooms": lines, **get_credits(settings)}
-        )
+        first, *others = (_coverage_to_json(*item) for item in surveyed)
+        more = {"more": others} if others else {}
+        print_json(SCHEMA, {**first, **more, **get_credits(settings)})
         return
-    stdout.print(build_coverage_table(coverage, found))
+    for coverage, found in surveyed:
+        stdout.print(build_coverage_table(coverage, found))
+        if not any(tiles.tiles for tiles in found.values()):
+            stderr.print("The provider has no tiles there; check the area and its zoom levels.")
     if (named := format_credits(settings)) is not None:
         stdout.print(named, markup=False, soft_wrap=True)
-    if not any(tiles.tiles for tiles in found.values()):
-        stderr.print("The provider has no tiles there; check the area and its zoom levels.")
+
+
+def _coverage_to_json(
+    coverage: "TileCoverage", found: "dict[int, ListingSummary]"
+) -> dict[str, Any]:
+    from tileferry.entrypoints.cli.formatting import bbox_to_json
+
+    lines = [{"zoom": level, **_listing_to_json(tiles)} for level, tiles in found.items()]
+    return {"bbox": bbox_to_json(coverage.bbox), "zooms": lines}
 
 
 def _listing_to_json(listed: "ListingSummary") -> dict[str, Any]:

@@ -13,12 +13,15 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    FarFlag,
     FlightOption,
     SectorOption,
     ZoomOption,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tileferry.domain.tiles import DownloadBatchReport, DownloadRequest
     from tileferry.domain.tiles.selection import FetchMode
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -64,10 +67,13 @@ def download_command(
             help="Abort when more than PERCENT of the tiles fail.",
         ),
     ] = None,
+    far: FarFlag = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Download an area for a flight. Re-run to resume.
+    """Download areas for a flight. Re-run to resume.
+
+    The flight keeps the areas: `tileferry flight` shows and pins them.
 
     Tiles that are in the cache already are not fetched, whichever flight or import brought them,
     unless the provider has newer ones or the sector refuses them.
@@ -79,10 +85,15 @@ def download_command(
 
     from tileferry.domain.errors import TileManagerError
     from tileferry.domain.tiles import SectorClass
+    from tileferry.domain.tiles.download import combine_reports
+    from tileferry.entrypoints.cli.areas import (
+        build_download_requests,
+        parse_boxes,
+        parse_coverages,
+    )
     from tileferry.entrypoints.cli.download_view import build_report_table, suggest_next_step
     from tileferry.entrypoints.cli.failures import error_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
-    from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
     from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
     from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
@@ -97,21 +108,25 @@ def download_command(
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
         settings = installation.config
         stop.grace_s = settings.c11.stop_grace_s
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        box = coverage.bbox
-        stderr.print(box.in_words if area is None else f"{area}: {box} ({box.in_words})")
-        report, error = _run_download(
+        coverages = parse_coverages(settings, bbox, area, zoom)
+        requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
+        for item in parse_boxes(settings, bbox, area):
+            stderr.print(str(item))
+        reports, error = _run_downloads(
             installation,
-            request,
+            requests,
             progress,
+            far=far,
             only_failed=only_failed,
             mode=mode,
             max_failures_share=None if max_failures is None else max_failures / 100,
         )
+        report = combine_reports(reports, aborted=error is not None)
         code = _choose_exit_code(report, error)
         if json:
             body = asdict(report)
+            if len(requests) > 1:
+                body["areas"] = [asdict(one) for one in reports]
             if error is not None:
                 body["error"] = error_to_json(error, code)
             print_json(SCHEMA, body)
@@ -122,45 +137,56 @@ def download_command(
         elif error is not None and not isinstance(error, KeyboardInterrupt):
             raise error
         next_step = suggest_next_step(
-            report, error, request, progress, suggest_access_settings(settings)
+            report, error, requests, progress, suggest_access_settings(settings)
         )
         if next_step is not None:
             stderr.print(next_step)
         raise typer.Exit(code)
 
 
-def _run_download(
+def _run_downloads(
     installation: "Installation",
-    request: "DownloadRequest",
+    requests: "Sequence[DownloadRequest]",
     progress: "DownloadProgress",
     *,
+    far: bool,
     only_failed: bool,
     mode: "FetchMode",
     max_failures_share: float | None,
-) -> "tuple[DownloadBatchReport, BaseException | None]":
-    """Download under the cache lock; return the report, and the error that ended it, if any."""
+) -> "tuple[list[DownloadBatchReport], BaseException | None]":
+    """Download one area after the other under the cache lock, until an error ends it.
+
+    Return the report of each area that was begun, and the error, if any.
+    """
     from tileferry.domain.tiles import DownloadBatchReport, DownloadTally
+    from tileferry.entrypoints.cli.areas import confirm_distances
     from tileferry.entrypoints.cli.progress_view import ProgressView
 
     key_hash = installation.provider.key_hash
+    reports: list[DownloadBatchReport] = []
     try:
+        confirm_distances(installation, requests, far=far)
         with installation.hold_cache():
             downloader = installation.build_downloader(
                 max_failures_share=max_failures_share, mode=mode
             )
-            if only_failed:
-                downloader.check_resumable(request)
-            with ProgressView(progress):
-                return downloader.download_tiles_for_area(request), None
+            for request in requests:
+                progress.begin_area(number=len(reports) + 1, areas=len(requests))
+                if only_failed:
+                    downloader.check_resumable(request)
+                with ProgressView(progress):
+                    reports.append(downloader.download_tiles_for_area(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # reported by the caller
+        failed = requests[len(reports)]
         report = progress.report or DownloadBatchReport.from_tally(
             DownloadTally(),
-            flight_id=request.flight_id,
-            request_hash=request.request_hash(key_hash),
+            flight_id=failed.flight_id,
+            request_hash=failed.request_hash(key_hash),
             tiles_requested=progress.listed,
             aborted=True,
         )
-        return report, error
+        return [*reports, report], error
+    return reports, None
 
 
 def _choose_exit_code(report: "DownloadBatchReport", error: BaseException | None) -> "ExitCode":

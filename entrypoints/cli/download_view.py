@@ -1,5 +1,6 @@
 """The report of a download, and the suggested next step."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.table import Table
@@ -41,7 +42,7 @@ def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) ->
 def suggest_next_step(
     report: DownloadBatchReport,
     error: BaseException | None,
-    request: DownloadRequest,
+    requests: Sequence[DownloadRequest],
     progress: DownloadProgress,
     access_settings: str,
 ) -> str | None:
@@ -62,22 +63,17 @@ def suggest_next_step(
     if error is not None:
         return None if progress.total is None else f"{safe}. Fix the cause, then {again}."
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
-        return _suggest_after_success(report, request)
+        return _suggest_after_success(report, requests)
     return f"{safe}. Re-run{_format_retry_time(report)} to fetch the missing tiles."
 
 
-def _suggest_after_success(report: DownloadBatchReport, request: DownloadRequest) -> str:
+def _suggest_after_success(report: DownloadBatchReport, requests: Sequence[DownloadRequest]) -> str:
     if report.outcome is DownloadOutcome.SUCCESS and not report.tiles_requested:
         return (
             "The provider has no tiles there; nothing was stored. Check the area and its zoom "
             "levels."
         )
-    zooms = ",".join(map(str, request.zoom_levels))
-    return (
-        "Before the flight, run: tileferry cache verify "
-        f"--bbox {request.bbox} --zoom {zooms} --sector {request.sector_class.value}"
-        f" --flight {request.flight_id}"
-    )
+    return f"Before the flight, run: tileferry cache verify --flight {requests[0].flight_id}"
 
 
 def _format_retry_time(report: DownloadBatchReport) -> str:

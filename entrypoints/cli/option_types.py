@@ -14,16 +14,23 @@ Sector = Literal["active_conflict", "stable_rear"]
 # areas
 
 BboxOption = Annotated[
-    str | None,
-    typer.Option("--bbox", metavar="W,S,E,N", help="Area in degrees: west,south,east,north."),
+    list[str] | None,
+    typer.Option(
+        "--bbox", metavar="W,S,E,N", help="Area in degrees: west,south,east,north. Repeatable."
+    ),
 ]
 AreaOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--area",
         metavar="NAME|FILE",
-        help="Area by its name in the configuration, or the bounding box of a GeoJSON file.",
+        help="Area by its name in the configuration, or the bounding box of a GeoJSON file."
+        " Repeatable.",
     ),
+]
+FarFlag = Annotated[
+    bool,
+    typer.Option("--far", help="Confirm an area that is far from the flight's other areas."),
 ]
 _ZOOM = typer.Option("--zoom", metavar="LEVELS", help="Zoom levels, such as 15,16 or 13-15.")
 ZoomOption = Annotated[str, _ZOOM]
@@ -34,6 +41,7 @@ OptionalZoom = Annotated[str | None, _ZOOM]
 _FLIGHT = typer.Option("--flight", metavar="FLIGHT", help="Flight that the tiles are for.")
 FlightOption = Annotated[str, _FLIGHT]
 OptionalFlight = Annotated[str | None, _FLIGHT]
+FlightArgument = Annotated[str, typer.Argument(metavar="FLIGHT", help="Flight id.")]
 CapturedOption = Annotated[
     str, typer.Option("--flight", metavar="FLIGHT", help="Flight that captured the tiles.")
 ]
@@ -136,6 +144,14 @@ AfterOption = Annotated[
 ReasonOption = Annotated[
     str,
     typer.Option("--reason", metavar="TEXT", help="Why; recorded in the audit log."),
+]
+OptionalReason = Annotated[
+    str | None,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Why; recorded in the audit log. Required if a pinned flight loses its protection.",
+    ),
 ]
 ConfirmOption = Annotated[
     int | None,

@@ -1,105 +1,13 @@
-"""Parses option values: areas, zoom levels, times, durations and rates."""
+"""Parses option values: times, durations and rates."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from pathlib import Path
 
-import typer
 from attrs import evolve
 
 from tileferry.domain.audit import AlertThresholds
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import (
-    BBox,
-    DownloadRequest,
-    SectorClass,
-    TileCoverage,
-    parse_geojson_bbox,
-)
-from tileferry.domain.tiles.area import Area
-from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
-from tileferry.domain.tiles.tile_id import normalize_zooms
 from tileferry.domain.validation import DURATION_MAX, parse_date, parse_datetime
-from tileferry.entrypoints.cli.output import blame_option
-from tileferry.entrypoints.config import CONFIG_FILE, Config
-from tileferry.entrypoints.config.origins import find_existing_files
-
-# areas
-
-_ZOOM_RANGE = re.compile(r" *(\d{1,2})(?: *- *(\d{1,2}))? *", re.ASCII)
-
-
-def parse_zooms(text: str) -> tuple[int, ...]:
-    """Return zoom levels in ascending order, without duplicates."""
-    levels: list[int] = []
-    for part in text.split(","):
-        match = _ZOOM_RANGE.fullmatch(part)
-        if match is None or int(match[1]) > int(match[2] or match[1]):
-            raise InvalidValueError(
-                field="--zoom",
-                value=text,
-                problem="is not a list of zoom levels",
-                remedy="use levels such as 15,16 or a range such as 14-16",
-            )
-        levels += range(int(match[1]), int(match[2] or match[1]) + 1)
-    with blame_option("--zoom"):
-        return normalize_zooms(levels)
-
-
-def parse_coverage(config: Config, bbox: str | None, area: str | None, zoom: str) -> TileCoverage:
-    """Return the tiles that the options select."""
-    box = parse_area_box(config, bbox, area)
-    levels = parse_zooms(zoom)
-    with blame_option("--zoom"):
-        return TileCoverage(bbox=box, zoom_levels=levels)
-
-
-def parse_area_box(config: Config, bbox: str | None, area: str | None) -> BBox:
-    """Return the bounding box of either option."""
-    if (bbox is None) == (area is None):
-        raise typer.BadParameter("give the area as either --bbox or --area")
-    return _find_area(config, area or "") if bbox is None else _parse_bbox(bbox)
-
-
-def build_download_request(
-    config: Config, coverage: TileCoverage, flight: str, sector: SectorClass
-) -> DownloadRequest:
-    """Return a request to download an area into the configured cache."""
-    with blame_option("--zoom"):
-        area = Area(bbox=coverage.bbox, zoom_levels=coverage.zoom_levels, sector_class=sector)
-    with blame_option("--flight"):
-        return DownloadRequest(flight_id=flight, area=area, cache_root=config.c11.cache_root)
-
-
-def _parse_bbox(text: str) -> BBox:
-    """Parse a bounding box; an error names the invalid edge, if there is one."""
-    try:
-        return BBox.parse(text)
-    except InvalidValueError as error:
-        edge = error.field.partition(".")[2]
-        raise evolve(error, field=f"--bbox {edge}".rstrip()) from None
-
-
-def _find_area(config: Config, area: str) -> BBox:
-    known = config.areas.get(area)
-    if known is not None:
-        return BBox.parse(known)
-    try:
-        with Path(area).open("rb") as file:
-            content = file.read(GEOJSON_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # a path with a NUL raises ValueError
-        names = ", ".join(sorted(config.areas)) or "none"
-        if not (config.areas or find_existing_files()):
-            names += f"; there is no {CONFIG_FILE} in this folder"
-        raise InvalidValueError(
-            field="--area",
-            value=area,
-            problem="is neither a name in [tileferry.areas] nor a readable file: "
-            f"{getattr(error, 'strerror', None) or error}",
-            remedy=f"known names: {names}",
-        ) from None
-    return parse_geojson_bbox(content, field=Path(area).name)
-
 
 # times and durations
 

@@ -19,6 +19,8 @@ from tileferry.entrypoints.cli.option_types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tileferry.application.download.survey import DownloadPlan, DurationEstimate
     from tileferry.domain.tiles import BBox
 
@@ -57,6 +59,7 @@ def plan_command(
     the duration. Exit code 4 if the area does not fit into the cache.
     """
     from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.areas import build_download_requests, parse_coverages
     from tileferry.entrypoints.cli.exit_codes import get_exit_code
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
@@ -65,7 +68,7 @@ def plan_command(
         stderr,
         stdout,
     )
-    from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage, parse_rate
+    from tileferry.entrypoints.cli.parsing import parse_rate
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.cli.remedies import describe_error
     from tileferry.entrypoints.tile_source import format_credits, get_credits
@@ -73,13 +76,16 @@ def plan_command(
     rate_bytes_s = None if rate is None else parse_rate(rate)
     with open_installation(config, WaitPrinter(stderr)) as installation:
         settings = installation.config
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        plan, estimate = installation.plan_download(request, rate_bytes_s=rate_bytes_s)
+        coverages = parse_coverages(settings, bbox, area, zoom)
+        requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
+        planned, plan, estimate = installation.plan_downloads(requests, rate_bytes_s=rate_bytes_s)
+    boxes = [coverage.bbox for coverage in coverages]
     if json:
-        print_json(SCHEMA, {**_plan_to_json(plan, estimate), **get_credits(settings)})
+        more = {} if len(planned) == 1 else {"areas": _areas_to_json(planned, boxes)}
+        body = {**_plan_to_json(plan, estimate), **more, **get_credits(settings)}
+        print_json(SCHEMA, body)
     else:
-        rows = _build_rows(plan, estimate, coverage.bbox)
+        rows = _build_rows(plan, estimate, boxes)
         stdout.print(build_facts_table(f"Plan for flight {flight}", rows))
         if (named := format_credits(settings)) is not None:
             stdout.print(named, markup=False, soft_wrap=True)
@@ -89,13 +95,36 @@ def plan_command(
         raise typer.Exit(get_exit_code(error))
 
 
+def _areas_to_json(
+    planned: "Sequence[DownloadPlan]", boxes: "Sequence[BBox]"
+) -> list[dict[str, object]]:
+    from tileferry.entrypoints.cli.formatting import bbox_to_json
+
+    return [
+        {"bbox": bbox_to_json(box), "complete": plan.complete, **_counts_to_json(plan)}
+        for plan, box in zip(planned, boxes, strict=True)
+    ]
+
+
+def _counts_to_json(plan: "DownloadPlan") -> dict[str, object]:
+    return {
+        "tiles_listed": plan.tiles_listed,
+        "tiles_stored": plan.tiles_stored,
+        "tiles_refused_resolution": plan.tiles_refused_resolution,
+        "tiles_refused_freshness": plan.tiles_refused_freshness,
+        "tiles_stale": plan.tiles_stale,
+        "tiles_to_fetch": plan.tiles_to_fetch,
+        "bytes_to_fetch": plan.bytes_to_fetch,
+    }
+
+
 def _build_rows(
-    plan: "DownloadPlan", estimate: "DurationEstimate", box: "BBox"
+    plan: "DownloadPlan", estimate: "DurationEstimate", boxes: "Sequence[BBox]"
 ) -> dict[str, object]:
     """Return the rows for people, without zeros."""
     from tileferry.domain.text import format_bytes
 
-    area = {"area": box.in_words}
+    area = {"area": "\n".join(box.in_words for box in boxes)}
     if plan.complete:
         done = f"nothing; all {plan.tiles_stored:,} tiles are already in the cache"
         return {**area, "to do": done}
@@ -157,13 +186,7 @@ def _plan_to_json(plan: "DownloadPlan", estimate: "DurationEstimate") -> dict[st
     return {
         "complete": plan.complete,
         "fits": not eviction.insufficient,
-        "tiles_listed": plan.tiles_listed,
-        "tiles_stored": plan.tiles_stored,
-        "tiles_refused_resolution": plan.tiles_refused_resolution,
-        "tiles_refused_freshness": plan.tiles_refused_freshness,
-        "tiles_stale": plan.tiles_stale,
-        "tiles_to_fetch": plan.tiles_to_fetch,
-        "bytes_to_fetch": plan.bytes_to_fetch,
+        **_counts_to_json(plan),
         "estimated_s": estimate.seconds,
         "estimate_basis": _explain_estimate(estimate),
         "reserved_bytes": eviction.requested_bytes,

@@ -23,6 +23,9 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
             "`tileferry download`"
         ),
         Remedy.CONFIRM_COUNT: "check the range, then confirm with --confirm-count {error.count}",
+        Remedy.CONFIRM_FAR_AREA: (
+            "check the order west, south, east, north; use --far if the area is right"
+        ),
         Remedy.CONFIRM_LANDING: (
             "set it where the worker runs; for one upload, use --flight-record FILE, or confirm "
             "that the aircraft has landed with --on-ground"
@@ -33,9 +36,13 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         ),
         Remedy.FREE_CACHE_SPACE: (
             "request a smaller area or fewer zoom levels, unpin a flight with "
-            "`tileferry cache unpin`, or raise c6.budget_bytes"
+            "`tileferry flight unpin`, or raise c6.budget_bytes"
         ),
+        Remedy.GIVE_REASON: "use --reason; the audit log keeps it",
         Remedy.HOLD_CACHE_LOCK: "run `tileferry download` or another command that takes the lock",
+        Remedy.LIST_FLIGHTS: (
+            "list the flights with `tileferry flight list`; `tileferry download` creates one"
+        ),
         Remedy.LIST_GIVEUPS: "list the given-up tiles with `tileferry giveups list`",
         Remedy.LIST_PARTITIONS: (
             "list the partitions with `tileferry state inspect`, or create new ones with "
@@ -52,6 +59,7 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         Remedy.SET_PRODUCED_AT: "use --produced-at",
         Remedy.SHOW_OTHER_RUN: "see `tileferry runs show {error.other_run_id}`",
         Remedy.TAIL_AUDIT_LOG: "list the entries with `tileferry audit tail`",
+        Remedy.UPLOAD_CAPTURES: "upload them first with `tileferry upload`",
         Remedy.UPGRADE_DATABASE: "run `tileferry db upgrade`",
         Remedy.VERIFY_CACHE: (
             "run `tileferry cache verify`, then `tileferry download` for the area, with --repair"

@@ -14,6 +14,7 @@ from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
     CapturedOption,
+    FarFlag,
     FlightOption,
     KindOption,
     ReasonOption,
@@ -25,6 +26,8 @@ from tileferry.entrypoints.cli.option_types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tileferry.application.control.queries import RunDetails
     from tileferry.domain.runs import Run, RunStatus
     from tileferry.entrypoints.installation import Installation
@@ -227,23 +230,30 @@ def submit_download_command(
     zoom: ZoomOption,
     flight: FlightOption,
     sector: SectorOption,
+    far: FarFlag = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Queue the download of an area for a flight. The same work is never queued twice."""
+    """Queue the download of areas for a flight, one run each. The same work is not queued twice."""
     from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.areas import (
+        build_download_requests,
+        confirm_distances,
+        parse_coverages,
+    )
     from tileferry.entrypoints.cli.output import open_installation
-    from tileferry.entrypoints.cli.parsing import build_download_request, parse_coverage
     from tileferry.entrypoints.cli.partition_options import get_operator_name
 
     with open_installation(config) as installation:
         settings = installation.config
-        coverage = parse_coverage(settings, bbox, area, zoom)
-        request = build_download_request(settings, coverage, flight, SectorClass(sector))
-        run, is_new = installation.queue_download(
-            request.flight_id, request.area, by=get_operator_name()
-        )
-    _show_submitted(run, is_new=is_new, json=json)
+        coverages = parse_coverages(settings, bbox, area, zoom)
+        requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
+        confirm_distances(installation, requests, far=far)
+        submitted = [
+            installation.queue_download(request.flight_id, request.area, by=get_operator_name())
+            for request in requests
+        ]
+    _show_submitted(submitted, json=json)
 
 
 @submit_app.command("upload", epilog=format_examples("tileferry runs submit upload --flight F7"))
@@ -258,8 +268,8 @@ def submit_upload_command(
     from tileferry.entrypoints.cli.partition_options import get_operator_name
 
     with open_installation(config) as installation, blame_option("--flight"):
-        run, is_new = installation.queue_upload(flight, by=get_operator_name())
-    _show_submitted(run, is_new=is_new, json=json)
+        submitted = installation.queue_upload(flight, by=get_operator_name())
+    _show_submitted([submitted], json=json)
     if installation.config.c11.flight_record_file is None:
         stderr.print(
             "c11.flight_record_file is not set; the worker needs it to know that the aircraft"
@@ -267,17 +277,21 @@ def submit_upload_command(
         )
 
 
-def _show_submitted(run: "Run", *, is_new: bool, json: bool) -> None:
+def _show_submitted(submitted: "Sequence[tuple[Run, bool]]", *, json: bool) -> None:
+    """Show the runs, and whether each is new; the JSON object is the first, with the others."""
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import print_json, stderr, stdout
 
     if json:
-        print_json(SUBMIT_SCHEMA, {"new": is_new, **record_to_json(run)})
-    else:
-        stdout.print(run.run_id)
-    if not is_new:
-        stderr.print(f"Already queued as run {run.run_id}, which is {_format_status(run.status)}.")
-    stderr.print(f"To follow it: tileferry runs why {run.run_id}")
+        first, *more = ({"new": is_new, **record_to_json(run)} for run, is_new in submitted)
+        print_json(SUBMIT_SCHEMA, {**first, **({"more": more} if more else {})})
+    for run, is_new in submitted:
+        if not json:
+            stdout.print(run.run_id)
+        if not is_new:
+            status = _format_status(run.status)
+            stderr.print(f"Already queued as run {run.run_id}, which is {status}.")
+        stderr.print(f"To follow it: tileferry runs why {run.run_id}")
 
 
 def _find_run(installation: "Installation", run: str) -> "RunDetails":

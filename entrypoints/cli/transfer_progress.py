@@ -62,6 +62,17 @@ class DownloadProgress(ProgressState):
     report: DownloadBatchReport | None = field(default=None, init=False)
     """Needed when the download raises an error, because it returns no report then."""
     _samples: deque[_Sample] = field(factory=deque, init=False)
+    _area: str = field(default="", init=False)
+    _safe_before: int = field(default=0, init=False)
+
+    def begin_area(self, *, number: int, areas: int) -> None:
+        """Start the next area of several; the tiles of earlier ones stay safe."""
+        self._safe_before = self.safe_in_all
+        self._area = f"area {number} of {areas}, " if areas > 1 else ""
+        self.listed = self.already_stored = self.estimated_bytes = self.size_bytes = self.safe = 0
+        self.total = self.report = None
+        self.fates.clear()
+        self._samples.clear()
 
     def update(self, event: ProgressEvent) -> None:
         """Count tiles and bytes; once tiles are written, signals wait for the next event."""
@@ -93,15 +104,15 @@ class DownloadProgress(ProgressState):
 
     @property
     def safe_in_all(self) -> int:
-        """How many tiles of the area are durable, including those of earlier runs."""
-        return self.already_stored + self.safe
+        """How many tiles of all areas are durable, including those of earlier runs."""
+        return self._safe_before + self.already_stored + self.safe
 
     def describe_progress(self, now_s: float) -> str:
         """Return the progress, the rate and the remaining time."""
         if self.total is None:
-            return f"listing: {self.listed:,} tiles so far"
+            return f"{self._area}listing: {self.listed:,} tiles so far"
         tiles_s, bytes_s = self._measure_rates(now_s)
-        parts = [f"{self.done:,} of {self.total:,} tiles"]
+        parts = [f"{self._area}{self.done:,} of {self.total:,} tiles"]
         if tiles_s > 0:
             parts.append(f"{_format_minutes((self.total - self.done) / tiles_s)} left")
         parts += [

@@ -16,8 +16,9 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
     "Before the flight": {
         "coverage": "Show what the provider has in an area, without downloading it.",
         "plan": "Show what a download would fetch and evict, and whether it fits.",
-        "download": "Download an area for a flight. Re-run to resume.",
+        "download": "Download areas for a flight. Re-run to resume.",
         "cache": "Inspect, verify, pin, export and import the tile cache.",
+        "flight": "List, report, pin, expire and remove flights.",
     },
     "After the flight": {
         "ingest": "Store captured tiles in the cache, ready for upload.",

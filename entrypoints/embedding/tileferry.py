@@ -13,6 +13,7 @@ from tileferry.application import IngestReport
 from tileferry.application.archive.archive_export import ExportReport
 from tileferry.application.archive.archive_import import ImportReport, ImportRequest
 from tileferry.application.cache.readiness import (
+    FlightVerdict,
     ReadinessQuery,
     ReadinessReport,
     get_end_of_day,
@@ -34,6 +35,7 @@ from tileferry.domain.tiles import (
     UploadRequest,
 )
 from tileferry.domain.tiles.area import Area
+from tileferry.domain.tiles.download import combine_reports
 from tileferry.entrypoints.archives import (
     build_archive_source,
     build_archive_target,
@@ -46,9 +48,13 @@ from tileferry.entrypoints.coercion import (
     check_one_landing_source,
     select_fetch_mode,
     to_bbox,
+    to_boxes,
     to_sector,
 )
 from tileferry.entrypoints.installation import Installation
+
+Boxes = BBoxLike | Sequence[BBoxLike]
+"""One area, or several."""
 
 
 @define
@@ -75,38 +81,47 @@ class Tileferry(Installation):
 
     # the cache
 
-    def coverage(self, *, bbox: BBoxLike, zoom_levels: Sequence[int]) -> list[TileSummary]:
-        """Return what the provider has in an area."""
-        return self.build_downloader().enumerate_remote_coverage(to_bbox(bbox), zoom_levels)
+    def coverage(self, *, bbox: Boxes, zoom_levels: Sequence[int]) -> list[TileSummary]:
+        """Return what the provider has in an area, or in several."""
+        downloader = self.build_downloader()
+        return [
+            tile
+            for box in to_boxes(bbox)
+            for tile in downloader.enumerate_remote_coverage(box, zoom_levels)
+        ]
 
     def download(
         self,
         *,
-        bbox: BBoxLike,
+        bbox: Boxes,
         zoom_levels: Sequence[int],
         flight: str,
         sector: SectorLike,
         repair: bool = False,
         again: bool = False,
         max_failures_share: float | None = None,
+        far: bool = False,
     ) -> DownloadBatchReport:
-        """Download the tiles of an area that the cache does not have; call it again to resume.
+        """Download the tiles of an area, or of several, for a flight; call it again to resume.
 
         ``repair`` also checks the stored tiles, and fetches those that are damaged or too old;
         ``again`` fetches every tile, stored or not. The download aborts when more than
         ``max_failures_share`` (0 to 1) of the tiles fail; without it, on the first outage.
+        ``far`` confirms an area that is far from the flight's other areas.
         """
-        request = DownloadRequest(
-            flight_id=flight,
-            area=_to_area(bbox, zoom_levels, sector),
-            cache_root=self.config.c11.cache_root,
-        )
+        requests = [
+            DownloadRequest(flight_id=flight, area=area, cache_root=self.config.c11.cache_root)
+            for area in _to_areas(bbox, zoom_levels, sector)
+        ]
+        if not far:
+            self.flights.check_distances(flight, [request.bbox for request in requests])
         with self.hold_cache():
             downloader = self.build_downloader(
                 max_failures_share=max_failures_share,
                 mode=select_fetch_mode(repair=repair, again=again),
             )
-            return downloader.download_tiles_for_area(request)
+            reports = [downloader.download_tiles_for_area(request) for request in requests]
+        return combine_reports(reports)
 
     def read_tile(self, tile_id: TileId) -> bytes:
         """Return a tile's bytes, verified while reading."""
@@ -138,11 +153,18 @@ class Tileferry(Installation):
         )
         return self.readiness.check(query)
 
+    def verify_flight(
+        self, flight: str, *, on: date | None = None, max_holes: int = 0, quick: bool = False
+    ) -> FlightVerdict:
+        """Judge whether all areas of a flight are ready, each by its own sector and source."""
+        found = self.flights.get_flight(flight)
+        return self.readiness.check_flight(found, on=on, holes_max=max_holes, quick=quick)
+
     def export(
         self,
         dest: Path,
         *,
-        bbox: BBoxLike | None = None,
+        bbox: Boxes | None = None,
         zoom_levels: Sequence[int] | None = None,
         name: str | None = None,
         attribution: str | None = None,
@@ -156,7 +178,7 @@ class Tileferry(Installation):
         request = build_export_request(
             self.config,
             dest,
-            bbox=None if bbox is None else to_bbox(bbox),
+            boxes=None if bbox is None else to_boxes(bbox),
             zoom_levels=zoom_levels,
             name=name,
             attribution=attribution,
@@ -221,13 +243,34 @@ class Tileferry(Installation):
     # the queue
 
     def submit_download(
-        self, *, bbox: BBoxLike, zoom_levels: Sequence[int], flight: str, sector: SectorLike
+        self,
+        *,
+        bbox: BBoxLike,
+        zoom_levels: Sequence[int],
+        flight: str,
+        sector: SectorLike,
+        far: bool = False,
     ) -> Run:
         """Queue a download; returns the existing run when the same work is queued already."""
-        run, _is_new = self.queue_download(
-            flight, _to_area(bbox, zoom_levels, sector), by=self.name
+        (run,) = self.submit_downloads(
+            bbox=bbox, zoom_levels=zoom_levels, flight=flight, sector=sector, far=far
         )
         return run
+
+    def submit_downloads(
+        self,
+        *,
+        bbox: Boxes,
+        zoom_levels: Sequence[int],
+        flight: str,
+        sector: SectorLike,
+        far: bool = False,
+    ) -> list[Run]:
+        """Queue the download of several areas, one run each."""
+        areas = _to_areas(bbox, zoom_levels, sector)
+        if not far:
+            self.flights.check_distances(flight, [area.bbox for area in areas])
+        return [self.queue_download(flight, area, by=self.name)[0] for area in areas]
 
     def submit_upload(self, *, flight: str) -> Run:
         """Queue an upload; workers learn of the landing from ``c11.flight_record_file``."""
@@ -259,5 +302,8 @@ class Tileferry(Installation):
         return self.partition_data.open(key)
 
 
-def _to_area(bbox: BBoxLike, zoom_levels: Sequence[int], sector: SectorLike) -> Area:
-    return Area(bbox=to_bbox(bbox), zoom_levels=zoom_levels, sector_class=to_sector(sector))
+def _to_areas(bbox: Boxes, zoom_levels: Sequence[int], sector: SectorLike) -> list[Area]:
+    return [
+        Area(bbox=box, zoom_levels=zoom_levels, sector_class=to_sector(sector))
+        for box in to_boxes(bbox)
+    ]

@@ -14,6 +14,7 @@ from tileferry.adapters.memory import (
     ManualClock,
     MemoryBlobIndex,
     MemoryCacheLock,
+    MemoryFlightBook,
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
@@ -142,6 +143,14 @@ def test_valid_tiles_become_pending_uploads() -> None:
     )
     assert hangar.budget.promised == [sum(map(len, card.contents.values()))]
     assert hangar.budget.released == 2  # what a dead process held, and our own
+
+
+def test_flight_is_recorded() -> None:
+    env = IngestEnv()
+    book = MemoryFlightBook(tiles=env.metadata, clock=env.clock)
+    env.ingest(make_folder(1), flights=book)
+    assert [flight.flight_id for flight in book.list_flights()] == ["F1"]
+    assert book.measure_usage()["F1"].tiles == 1
 
 
 def test_folder_metadata_is_applied_to_tiles() -> None:

@@ -43,6 +43,7 @@ from tileferry.domain.runs import (
 from tileferry.domain.tiles import (
     DownloadOutcome,
     Flaw,
+    FlightStatus,
     SectorClass,
     TileUploadStatus,
     UploadOutcome,
@@ -142,6 +143,7 @@ def test_optional_keys_are_the_documented_ones() -> None:
     }
     assert optional == {
         *{"error", "why", "audit", "attribution"},
+        *{"areas", "more"},  # of several areas
         *{"additional_context", "retry_after_s"},  # of the audit log's events
         *{
             "policy_name",
@@ -189,6 +191,8 @@ POLICIES = list(list_policies(load_config(None)))
         ("tileferry.upload.v1.json per_tile_status.status", _values(TileUploadStatus)),
         ("tileferry.cache.readiness.v1.json sector_class", _values(SectorClass)),
         ("tileferry.cache.readiness.v1.json examples.kind", _values(Flaw)),
+        ("tileferry.flight.show.v1.json status", _values(FlightStatus)),
+        ("tileferry.flight.show.v1.json areas.sector_class", _values(SectorClass)),
         ("tileferry.cache.export.v1.json format", _values(ArchiveFormat)),
         ("tileferry.cache.import.v1.json format", _values(ArchiveFormat)),
         ("tileferry.audit.verify.v1.json problem", [*_values(ChainProblem), None]),

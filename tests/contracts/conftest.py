@@ -1,6 +1,7 @@
 """What several contract suites run over."""
 
 import pytest
+from support.cache_env import CacheEnv, create_memory_cache_env, create_postgres_cache_env
 from support.control_plane import (
     ControlPlane,
     create_memory_control_plane,
@@ -32,3 +33,11 @@ def control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     if request.param == "memory":
         return create_memory_control_plane()
     return create_postgres_control_plane(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def cache_env(request: pytest.FixtureRequest) -> CacheEnv:
+    """Every form of a cache's rows, ledger and flights."""
+    if request.param == "memory":
+        return create_memory_cache_env()
+    return create_postgres_cache_env(request.getfixturevalue("database"))

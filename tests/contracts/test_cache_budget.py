@@ -1,92 +1,16 @@
 """Making room, over every ledger: never more than there is, never what must stay."""
 
 import threading
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
-from attrs import define, evolve, frozen
+from attrs import evolve
+from support.cache_env import MUCH, NOTE, TILE, CacheEnv, FakeDisk
 
-from tileferry.adapters.memory import ManualClock, MemoryCacheLedger, MemoryTileMetadataStore
-from tileferry.adapters.postgres import Database, PostgresCacheLedger, PostgresTileMetadataStore
-from tileferry.application import CacheBudget
-from tileferry.application.ports import CacheBudgetEnforcer, CacheLedger, TileMetadataStore
+from tileferry.adapters.postgres import Database, PostgresCacheLedger
+from tileferry.application.ports import CacheBudgetEnforcer
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId, VotingStatus
-
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
-TILE = TileId(source="sat", zoom=15, x=0, y=0)
-MUCH = 10**12
-
-
-@define
-class FakeDisk:
-    """A disk of which the test says how full it is."""
-
-    free: int = MUCH
-
-    def free_bytes(self) -> int:
-        """What is free."""
-        return self.free
-
-    def total_bytes(self) -> int:
-        """Its size."""
-        return MUCH
-
-
-@frozen
-class CacheEnv:
-    """A store, its ledger, and the clock they live by."""
-
-    store: TileMetadataStore
-    ledger: CacheLedger
-    clock: ManualClock
-
-    def fill(self, *xs: int, size: int = 100, **changes: Any) -> None:
-        """Store tiles one after the other, so that each was used later than the one before."""
-        for x in xs:
-            self.clock.advance(1.0)
-            blob = BlobRef(location=(1, x), length=size, sha256="ab" * 32)
-            tile = NewTile(
-                tile_id=evolve(TILE, x=x),
-                flight_id="F1",
-                produced_at=NOW - timedelta(days=1),
-                resolution_m_per_px=0.6,
-                sector_class=SectorClass.STABLE_REAR,
-                blob=blob,
-            )
-            self.store.insert_metadata(evolve(tile, **changes))
-            self.store.flush()
-
-    def visible_columns(self) -> list[int]:
-        """The columns of the tiles that are still there."""
-        found = (self.store.get_metadata(evolve(TILE, x=x)) for x in range(10))
-        return [tile.tile_id.x for tile in found if tile is not None]
-
-    def budget(self, budget_bytes: int, name: str = "me", **changes: Any) -> CacheBudget:
-        """An enforcer over this cache."""
-        fields: dict[str, Any] = {
-            "disk": FakeDisk(),
-            "reclaim": lambda: None,
-            "free_space_reserve_bytes": 0,
-        }
-        return CacheBudget(
-            ledger=self.ledger,
-            reservation_id=name,
-            budget_bytes=budget_bytes,
-            **{**fields, **changes},
-        )
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def cache_env(request: pytest.FixtureRequest) -> CacheEnv:
-    clock = ManualClock(NOW.timestamp())
-    if request.param == "memory":
-        memory = MemoryTileMetadataStore(clock=clock)
-        return CacheEnv(memory, MemoryCacheLedger(tiles=memory), clock)
-    database: Database = request.getfixturevalue("database")
-    store = PostgresTileMetadataStore(database=database, clock=clock)
-    return CacheEnv(store, PostgresCacheLedger(database=database), clock)
+from tileferry.domain.tiles import VotingStatus
 
 
 def test_budget_implements_enforcer_port(cache_env: CacheEnv) -> None:
@@ -125,17 +49,15 @@ def test_request_that_cannot_fit_changes_nothing(cache_env: CacheEnv) -> None:
         assert books.sum_reserved_bytes() == 0
 
 
-def test_tiles_of_pinned_flights_are_not_evicted(cache_env: CacheEnv) -> None:
+def test_tiles_stored_for_a_pinned_flight_are_not_evicted(cache_env: CacheEnv) -> None:
     cache_env.fill(1, 2)
     cache_env.fill(3, flight_id="F2")
-    cache_env.ledger.pin_flight("F1")
-    cache_env.ledger.pin_flight("F1")
-    assert cache_env.ledger.list_pinned_flights() == ["F1"]
+    cache_env.flights.pin_flight("F1", NOTE)
+    cache_env.flights.pin_flight("F1", NOTE)
     result = cache_env.budget(300).reserve_headroom(100)
     assert [tile.x for tile in result.evicted] == [3]
     assert cache_env.budget(300, "other").reserve_headroom(100).insufficient
-    cache_env.ledger.unpin_flight("F1")
-    assert cache_env.ledger.list_pinned_flights() == []
+    cache_env.flights.unpin_flight("F1", NOTE)
     assert not cache_env.budget(300, "other").reserve_headroom(100).insufficient
 
 

@@ -62,7 +62,6 @@ def test_tiles_are_counted_by_flight_and_status(
     store_tile(inventory, "F2", 9, VotingStatus.PENDING)
     assert inventory.count() == 4
     assert inventory.count_pending("F1") == 2
-    assert inventory.count_stored_for_flight("F1") == 3
     assert inventory.count_captured("F1") == {VotingStatus.PENDING: 2, VotingStatus.UPLOADED: 1}
 
 

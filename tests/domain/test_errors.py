@@ -18,6 +18,7 @@ from tileferry.domain.errors import (
     ConfirmationNeededError,
     DamagedTileError,
     DatabaseError,
+    FarAreaError,
     FlightStateNotOnGroundError,
     ForeignCacheError,
     FreshnessRejectionError,
@@ -36,8 +37,10 @@ from tileferry.domain.errors import (
     NothingToResumeError,
     NotPermittedError,
     PlanDriftedError,
+    ProtectedFlightError,
     RateLimitedError,
     RecordedFailureError,
+    Remedy,
     ResolutionRejectionError,
     ResponseSchemaError,
     ResultNotStorableError,
@@ -63,6 +66,17 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         InvalidValueError(field="zoom", value="9" * 300, problem="is no number"),
         f"zoom: is no number (got '{'9' * 199}… (+102 characters))",
+    ),
+    (
+        FarAreaError(flight_id="F7", place="36.00°N 50.15°E, 22 x 33 km", distance_km=1912.4),
+        (
+            "the area at 36.00°N 50.15°E, 22 x 33 km is 1,912 km from the other areas of flight F7"
+            "; check the order west, south, east, north; confirm if the area is right"
+        ),
+    ),
+    (
+        ProtectedFlightError(flight_id="F7", problem="it is pinned", remedy=Remedy.UPLOAD_CAPTURES),
+        "flight F7: it is pinned; upload them first",
     ),
     (NotFoundError(what="run", name=EVIL), f"run {EVIL_SHOWN} not found"),
     (

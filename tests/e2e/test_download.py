@@ -50,7 +50,7 @@ def test_output_has_table_and_next_command() -> None:
     assert ran.code == 0
     assert "Download for flight F1" in ran.out
     assert "in the cache" in ran.out
-    assert f"cache verify --bbox {DERKACHI} --zoom {ZOOM}" in ran.err
+    assert "cache verify --flight F1" in ran.err
     assert "nothing to do" in run_in_process(*DOWNLOAD).out
 
 

@@ -381,7 +381,7 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["list", "-n", "-1"], "--limit"),
     (["submit", "upload", "--flight", "a b"], "--flight: is not a plain name"),
     (["submit", "download", "--flight", "", *AREA_OPTIONS], "--flight: is not a plain name"),
-    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "either --bbox"),
+    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "--bbox or --area"),
 ]
 
 

@@ -15,7 +15,7 @@ from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import InvalidStateError, NotFoundError
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.runs import WorkerId
-from tileferry.domain.tiles import BBox, TileCoverage, TileId, VotingStatus
+from tileferry.domain.tiles import BBox, OperatorNote, TileCoverage, TileId, VotingStatus
 from tileferry.entrypoints import embedding
 from tileferry.entrypoints.cli.tree import iter_commands
 from tileferry.entrypoints.config import LogConfig
@@ -26,12 +26,18 @@ from tileferry.entrypoints.provider.imagery import draw_tile
 ROOT = Path(__file__).parents[2]
 FACADE = {
     "coverage": "area_survey",
-    "plan": "plan_download",
+    "plan": "plan_downloads",
     "download": "download",
+    "flight list": "flights",
+    "flight show": "flights",
+    "flight pin": "flights",
+    "flight unpin": "flights",
+    "flight expire": "flights",
+    "flight rm": "flights",
     "cache stats": "compute_cache_stats",
     "cache verify": "cache_verification",
-    "cache pin": "cache_inventory",
-    "cache unpin": "cache_inventory",
+    "cache pin": "flights",
+    "cache unpin": "flights",
     "cache export": "export",
     "cache import": "import_archive",
     "ingest": "ingest",
@@ -138,8 +144,9 @@ def test_cache_can_be_surveyed_counted_pinned_and_verified(env: EmbeddingEnv) ->
         listed = ferry.area_survey.summarize(coverage)[14].tiles
         report = ferry.download(flight="F7", **AREA)
         assert ferry.compute_cache_stats().tiles == report.tiles_downloaded == listed
-        assert ferry.cache_inventory.pin("F7").tiles == listed
+        assert ferry.flights.pin("F7", OperatorNote(by="me")).tiles == listed
         assert ferry.compute_cache_stats().pinned_flights == ("F7",)
+        assert ferry.verify_flight("F7", quick=True).total.present == listed
         verified = ferry.cache_verification.verify()
         assert (verified.sound, verified.tiles) == (True, listed)
         ferry.export(env.home / "all.mbtiles")

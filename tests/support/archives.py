@@ -160,7 +160,7 @@ class MemoryCache:
 def create_export_request(
     coverage: TileCoverage = WORLD, source: str = "sat", attribution: str | None = None
 ) -> ExportRequest:
-    return ExportRequest(coverage=coverage, source=source, name="area", attribution=attribution)
+    return ExportRequest(coverages=(coverage,), source=source, name="area", attribution=attribution)
 
 
 def create_import_request(

@@ -67,11 +67,13 @@ class MemoryProvider:
     faults: dict[TileId | None, list[Exception]] = field(factory=lambda: defaultdict(list))
     """What is raised first, for each tile, and for the listing by ``None``."""
     asked: list[TileId | None] = field(factory=list)
+    box: BBox = BOX
+    on_call: Callable[[], object] = lambda: None
 
     @property
     def tiles(self) -> Sequence[TileId]:
         """What there is."""
-        area = TileCoverage(bbox=BOX, zoom_levels=[ZOOM])
+        area = TileCoverage(bbox=self.box, zoom_levels=[ZOOM])
         return list(area.tiles(self.source))[: self.count]
 
     def fetch_listing_page(
@@ -106,6 +108,7 @@ class MemoryProvider:
 
     def _record_call(self, to: TileId | None) -> None:
         self.asked.append(to)
+        self.on_call()
         if self.faults[to]:
             raise self.faults[to].pop(0)
 

@@ -47,6 +47,8 @@ class ScriptedProvider:
     once: dict[str, list[Answer]] = field(factory=lambda: defaultdict(list))
     """Answers that a path gives first, one each."""
     always: dict[str, Answer] = field(factory=dict)
+    by_area: bool = False
+    """Whether it lists only the tiles of the area that is asked for."""
     requests: list[httpx.Request] = field(factory=list, init=False)
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
@@ -67,7 +69,8 @@ class ScriptedProvider:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             return httpx.Response(401, text="who are you?")
         if path == TILES:
-            return self._page(int(request.url.params.get("cursor", "0")))
+            start = int(request.url.params.get("cursor", "0"))
+            return self._page(start, self._select(request.url.params["bbox"]))
         tile = next((tile for tile in self.tiles if tile_path(tile) == path), None)
         if tile is None:
             return httpx.Response(404, text="no such tile")
@@ -82,7 +85,14 @@ class ScriptedProvider:
             },
         )
 
-    def _page(self, start: int) -> httpx.Response:
+    def _select(self, bbox: str) -> Sequence[TileId]:
+        if not self.by_area:
+            return self.tiles
+        zooms = {tile.zoom for tile in self.tiles}
+        area = TileCoverage(bbox=BBox.parse(bbox), zoom_levels=tuple(zooms))
+        return [tile for tile in self.tiles if area.contains(tile)]
+
+    def _page(self, start: int, tiles: Sequence[TileId]) -> httpx.Response:
         end = start + self.page_size
         lines = [
             {
@@ -94,9 +104,9 @@ class ScriptedProvider:
                 "estimated_bytes": len(tile_content(tile)),
                 **self.lines.get(tile, {}),
             }
-            for tile in self.tiles[start:end]
+            for tile in tiles[start:end]
         ]
-        following = str(end) if end < len(self.tiles) else None
+        following = str(end) if end < len(tiles) else None
         return httpx.Response(200, json={"tiles": lines, "next": following})
 
     @property

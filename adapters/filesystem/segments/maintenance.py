@@ -5,7 +5,7 @@ refers to a durable record: copies are durable before rows change, and the chang
 before a file is removed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from attrs import define, field, frozen
 
@@ -128,10 +128,30 @@ _PAGE = 256
 def verify_segments(
     *, directory: Directory, index: SegmentIndex, read: Callable[[TileId, BlobRef], bytes]
 ) -> Iterator[VerificationFinding]:
-    """Yield the damage of each segment, then its totals; memory holds one page of rows."""
-    on_disk = set(filter(None, map(parse_segment_number, directory.names())))
-    with_rows = {segment for segment, _ in index.sum_live_bytes()}
-    for segment in sorted(on_disk | with_rows):
+    """Yield the damage of each segment, then its totals; memory holds one page of rows.
+
+    Other processes may write meanwhile. Segments that they create are checked too, since tiles
+    move there.
+    """
+    checked: set[int] = set()
+    while True:
+        on_disk = set(filter(None, map(parse_segment_number, directory.names())))
+        with_rows = {segment for segment, _ in index.sum_live_bytes()}
+        new = (on_disk | with_rows) - checked
+        if not new:
+            return
+        checked |= new
+        yield from _verify_some(sorted(new), with_rows, directory, index, read)
+
+
+def _verify_some(
+    segments: Iterable[int],
+    with_rows: Container[int],
+    directory: Directory,
+    index: SegmentIndex,
+    read: Callable[[TileId, BlobRef], bytes],
+) -> Iterator[VerificationFinding]:
+    for segment in segments:
         live_tiles = live_bytes = record_bytes_sum = 0
         for tile_id, blob in _iter_blobs(index, segment):
             problem = find_problem(tile_id, blob, read)

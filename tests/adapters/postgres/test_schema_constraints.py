@@ -10,7 +10,15 @@ from sqlalchemy import insert, text
 from support.tile_rows import NOW, TILE, create_metadata_store, create_tile, get_tile, store_tiles
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
-from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, metadata, tiles
+from tileferry.adapters.postgres.schema import (
+    bound_cache,
+    cache_reservations,
+    flight_areas,
+    flight_spans,
+    flights,
+    metadata,
+    tiles,
+)
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import VotingStatus
 
@@ -125,6 +133,42 @@ def test_bound_cache_has_one_row_with_a_valid_id(
         connection.execute(insert(bound_cache), {**row, **changes})
 
 
+AREA = {
+    "flight_id": "F1",
+    "source": "cam",
+    "bbox": "0,0,1,1",
+    "zoom_levels": [3],
+    "sector_class": "stable_rear",
+    "added_at": NOW,
+}
+SPAN = {"source": "cam", "zoom": 3, "x_min": 0, "x_max": 7, "y_min": 0, "y_max": 7}
+
+
+@pytest.mark.parametrize(
+    ("area", "span", "constraint"),
+    [
+        ({"flight_id": "F2"}, {}, "flight_areas_flight"),
+        ({"sector_class": "rear"}, {}, "flight_areas_sector_class"),
+        ({}, {"x_max": 8}, "flight_spans_range"),
+        ({}, {"x_min": -1}, "flight_spans_range"),
+        ({}, {"y_min": 5, "y_max": 4}, "flight_spans_range"),
+    ],
+)
+def test_impossible_area_of_a_flight_is_rejected(
+    database: Database, area: dict[str, Any], span: dict[str, Any], constraint: str
+) -> None:
+    with pytest.raises(DatabaseError, match=f'"{constraint}"'):
+        _insert_area(database, {**AREA, **area}, {**SPAN, **span})
+
+
+def _insert_area(database: Database, area: dict[str, Any], span: dict[str, Any]) -> None:
+    with database.transaction() as connection:
+        connection.execute(insert(flights), {"flight_id": "F1", "created_at": NOW})
+        added = insert(flight_areas).returning(flight_areas.c.area_id)
+        area_id = connection.execute(added, area).scalar_one()
+        connection.execute(insert(flight_spans), {**span, "area_id": area_id})
+
+
 def test_negative_reservation_is_rejected(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
@@ -135,6 +179,9 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
     assert {table.name for table in metadata.sorted_tables} == {
         "tiles",
         "flight_pins",
+        "flights",
+        "flight_areas",
+        "flight_spans",
         "cache_reservations",
         "bound_cache",
         # tried beside their stores

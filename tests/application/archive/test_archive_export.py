@@ -42,6 +42,14 @@ def tile_numbers(archive: MemoryArchive) -> list[int]:
 
 
 @pytest.mark.parametrize("order", TileOrder)
+def test_tiles_of_overlapping_areas_are_exported_once(cache: MemoryCache, order: TileOrder) -> None:
+    whole = create_export_request()
+    archive = MemoryArchive(order=order)
+    request = evolve(whole, coverages=whole.coverages * 2)
+    assert cache.create_exporter().export(request, archive).tiles_exported == 1 + len(PLACES)
+
+
+@pytest.mark.parametrize("order", TileOrder)
 def test_all_visible_tiles_of_the_source_are_exported(cache: MemoryCache, order: TileOrder) -> None:
     archive = MemoryArchive(order=order)
     report = cache.create_exporter().export(create_export_request(attribution="© us"), archive)
@@ -118,7 +126,9 @@ def test_empty_tile_is_reported_as_damage(cache: MemoryCache) -> None:
 
 def test_tile_replaced_during_export_is_exported_in_new_version(cache: MemoryCache) -> None:
     first, gone = PLACES[0], PLACES[1]
-    rows = list(cache.rows.query_by_bbox(create_export_request().coverage.bbox, [15], source="sat"))
+    rows = list(
+        cache.rows.query_by_bbox(create_export_request().coverages[0].bbox, [15], source="sat")
+    )
 
     class Meanwhile:
         """Shows rows as they were, while the cache goes on."""

@@ -1,15 +1,19 @@
-"""What a cache holds, and its pins."""
+"""What a cache holds."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
-from tileferry.adapters.memory.cache import MemoryCacheLedger
+from tileferry.adapters.memory import (
+    ManualClock,
+    MemoryCacheLedger,
+    MemoryFlightBook,
+    MemoryTileMetadataStore,
+)
 from tileferry.application import CacheBudget
+from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
+from tileferry.domain.tiles import BlobRef, NewTile, OperatorNote, SectorClass, TileId
 
 
 class FakeDisk:
@@ -37,6 +41,9 @@ def inventory() -> CacheInventory:
             )
         )
     tiles.flush()
+    book = MemoryFlightBook(tiles=tiles, clock=ManualClock())
+    book.pin_flight("F2", OperatorNote(by="ann"))
+    flights = FlightRegister(book=book, tiles=tiles, clock=ManualClock())
     ledger = MemoryCacheLedger(tiles=tiles)
     budget = CacheBudget(
         ledger=ledger,
@@ -47,11 +54,12 @@ def inventory() -> CacheInventory:
         reclaim=lambda: None,
     )
     budget.reserve_headroom(7)
-    return CacheInventory(tiles=tiles, ledger=ledger, budget=lambda: budget, disk=FakeDisk())
+    return CacheInventory(
+        tiles=tiles, ledger=ledger, flights=flights, budget=lambda: budget, disk=FakeDisk()
+    )
 
 
 def test_stats_show_contents_beside_limits(inventory: CacheInventory) -> None:
-    inventory.pin("F2")
     assert inventory.compute_stats() == CacheStats(
         tiles=3,
         used_bytes=30,
@@ -62,15 +70,3 @@ def test_stats_show_contents_beside_limits(inventory: CacheInventory) -> None:
         pinned_flights=("F2",),
     )
     assert inventory.sum_committed_bytes() == 37
-
-
-def test_pin_and_unpin_report_the_flights_tiles(inventory: CacheInventory) -> None:
-    pin = inventory.pin("F1")
-    assert (pin.flight_id, pin.pinned, pin.tiles, pin.pinned_flights) == ("F1", True, 2, ("F1",))
-    unpin = inventory.unpin("F1")
-    assert (unpin.pinned, unpin.tiles, unpin.pinned_flights) == (False, 2, ())
-
-
-def test_invalid_flight_is_not_pinned(inventory: CacheInventory) -> None:
-    with pytest.raises(InvalidValueError, match="flight_id"):
-        inventory.pin("no name")

@@ -1,12 +1,11 @@
 """The readiness of an area: every tile judged, the worst shown, the boxes to mend, flat memory."""
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from attrs import evolve
+from attrs import define, evolve
 
 from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
 from tileferry.application.cache.readiness import (
@@ -28,9 +27,12 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
+    Area,
     BBox,
     BlobRef,
     Flaw,
+    Flight,
+    FlightArea,
     FlightStandard,
     FreshnessRule,
     NewTile,
@@ -249,23 +251,23 @@ def test_memory_use_stays_near_one_byte_per_tile() -> None:
     assert peak_bytes < large.count + 40_000  # eight bytes a tile would be found
 
 
+@define
 class DamagedStore:
-    """Every tile is damaged; it is opened only while the cache is held."""
+    """Every tile is damaged, after ``meanwhile``; it is opened only once the cache was checked."""
 
-    is_held = False
+    meanwhile: Callable[[TileId, BlobRef], bool] = lambda *_: False
+    """Whether the bytes are readable, unlike those of other tiles."""
+    is_checked: bool = False
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        self.is_held = True
-        yield
-        self.is_held = False
+    def check(self) -> None:
+        self.is_checked = True
 
     def open(self) -> "DamagedStore":
-        assert self.is_held
+        assert self.is_checked
         return self
 
-    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:  # noqa: ARG002  # all of them
-        return "its checksum is wrong"
+    def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:
+        return None if self.meanwhile(tile_id, blob) else "its checksum is wrong"
 
     def verify(self, progress: ProgressListener = NULL_LISTENER) -> Iterator[VerificationFinding]:
         raise NotImplementedError
@@ -274,26 +276,91 @@ class DamagedStore:
 @pytest.mark.parametrize("quick", [True, False])
 def test_query_reads_bytes_unless_quick(rows: MemoryTileMetadataStore, *, quick: bool) -> None:
     store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
-    store = DamagedStore()
-    check = ReadinessCheck(
+    report = _check(rows, DamagedStore(), quick=quick)
+    assert report.verdict.is_go is quick
+    assert report.bytes_checked is not quick
+
+
+def _check(
+    rows: MemoryTileMetadataStore, store: DamagedStore, *, quick: bool = False
+) -> ReadinessReport:
+    query = ReadinessQuery(
+        coverage=AREA,
+        sector=SectorClass.ACTIVE_CONFLICT,
+        now=NOW,
+        flown_at=NOW,
+        source="sat",
+        quick=quick,
+    )
+    return _build_check(rows, store).check(query)
+
+
+def _build_check(rows: MemoryTileMetadataStore, store: DamagedStore) -> ReadinessCheck:
+    return ReadinessCheck(
         tile_metadata_store=rows,
         freshness=FreshnessRule(),
         resolution=ResolutionGate(),
         store=store.open,
-        hold_cache=store.hold,
+        check_cache=store.check,
+        clock=ManualClock(NOW.timestamp()),
     )
-    report = check.check(
-        ReadinessQuery(
-            coverage=AREA,
-            sector=SectorClass.ACTIVE_CONFLICT,
-            now=NOW,
-            flown_at=NOW,
-            source="sat",
-            quick=quick,
+
+
+def test_tile_that_was_moved_while_it_was_read_is_read_again(
+    rows: MemoryTileMetadataStore,
+) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
+    moved: set[TileId] = set()
+
+    def compact(tile_id: TileId, blob: BlobRef) -> bool:
+        if tile_id in moved:
+            return True
+        moved.add(tile_id)
+        rows.move([(tile_id, blob, evolve(blob, location=(99, blob.location[1])))])
+        return False
+
+    report = _check(rows, DamagedStore(compact))
+    assert report.verdict.is_go
+    assert len(moved) == AREA.count
+
+
+def test_tile_that_was_evicted_while_it_was_read_is_a_hole(rows: MemoryTileMetadataStore) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
+    gone = next(AREA.tiles("sat"))
+
+    def evict(tile_id: TileId, _blob: BlobRef) -> bool:
+        if tile_id == gone:
+            rows.forget([gone])
+        return tile_id != gone
+
+    report = _check(rows, DamagedStore(evict))
+    assert (report.total.flaws[Flaw.HOLE], report.total.flaws[Flaw.DAMAGED]) == (1, 0)
+
+
+def test_flight_is_judged_area_by_area(rows: MemoryTileMetadataStore) -> None:
+    store_tiles(rows, *map(new_tile, AREA.tiles("sat")))
+    areas = [
+        FlightArea(
+            source=source,
+            area=Area(
+                bbox=AREA.bbox, zoom_levels=AREA.zoom_levels, sector_class=SectorClass.STABLE_REAR
+            ),
+            added_at=NOW,
         )
-    )
-    assert report.verdict.is_go is quick
-    assert report.bytes_checked is not quick
+        for source in ("sat", "other")
+    ]
+    flight = Flight(flight_id="F1", areas=areas)
+    check = _build_check(rows, DamagedStore())
+    judged = check.check_flight(flight, on=(NOW + DAY).date(), quick=True)
+    assert [report.verdict.is_go for report in judged.reports] == [True, False]
+    assert {report.standard.sector for report in judged.reports} == {SectorClass.STABLE_REAR}
+    assert (judged.verdict.is_go, judged.bytes_checked) == (False, False)
+    assert (judged.total.tiles, judged.total.present) == (2 * AREA.count, AREA.count)
+    assert list(judged.by_zoom) == [11, 13, 14]
+    one = check.check_flight(evolve(flight, areas=areas[:1]), quick=True)
+    assert one.verdict.is_go
+    none = check.check_flight(Flight(flight_id="F2"))
+    assert str(none.verdict) == "NO-GO"
 
 
 def test_day_ends_in_utc_and_must_not_be_over() -> None:

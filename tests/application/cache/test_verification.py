@@ -1,7 +1,6 @@
 """Checking every byte of a cache, over a store that is scripted."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from attrs import define, field
 
@@ -25,22 +24,19 @@ TALLY = SegmentTally(segment=1, size_bytes=100, live_tiles=3, live_bytes=60, dea
 
 @define
 class ScriptedStore:
-    """Finds what it is told to, while the cache is held."""
+    """Finds what it is told to, once the cache was checked."""
 
     findings: list[VerificationFinding]
-    is_held: bool = field(default=False, init=False)
+    is_checked: bool = field(default=False, init=False)
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        self.is_held = True
-        yield
-        self.is_held = False
+    def check(self) -> None:
+        self.is_checked = True
 
     def verify(
         self,
         progress: ProgressListener = NULL_LISTENER,  # noqa: ARG002  # nothing to report
     ) -> Iterator[VerificationFinding]:
-        assert self.is_held
+        assert self.is_checked
         return iter(self.findings)
 
     def find_problem(self, tile_id: TileId, blob: BlobRef) -> str | None:  # noqa: ARG002  # never called
@@ -49,7 +45,7 @@ class ScriptedStore:
 
 def verify(*findings: VerificationFinding) -> CacheVerification:
     store = ScriptedStore([*findings])
-    return CacheVerification(store=lambda: store, hold_cache=store.hold)
+    return CacheVerification(store=lambda: store, check_cache=store.check)
 
 
 def test_sound_cache_is_counted() -> None:

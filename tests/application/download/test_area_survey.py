@@ -12,7 +12,7 @@ from tileferry.adapters.memory import ManualClock
 from tileferry.application import DownloadSettings
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import EstimateBasis
-from tileferry.domain.tiles import EvictionResult, FreshnessRule, TileCoverage, TileId
+from tileferry.domain.tiles import EvictionResult, Flight, FreshnessRule, TileCoverage, TileId
 
 
 class TickingClock(ManualClock):
@@ -57,8 +57,25 @@ def test_survey_summarizes_and_plans(tmp_path: Path) -> None:
         survey = build_survey(site)
         found = survey.summarize(TileCoverage(bbox=DERKACHI, zoom_levels=[ZOOM]))
         assert found[ZOOM].tiles == 12
-        plan, estimate = survey.plan(site.create_request(), rate_bytes_s=1_000.0)
+        requests, flight = [site.create_request()], Flight(flight_id="F1")
+        _, plan, estimate = survey.plan(requests, flight=flight, rate_bytes_s=1_000.0)
         assert plan.tiles_to_fetch == 12
         assert estimate.basis is EstimateBasis.GIVEN_RATE
-        _, measured = survey.plan(site.create_request())
+        _, _, measured = survey.plan(requests, flight=flight)
         assert measured.basis is EstimateBasis.MEASURED
+
+
+def test_plans_of_several_areas_add_up(tmp_path: Path) -> None:
+    provider = ScriptedProvider.for_area(DERKACHI, ZOOM, 12)
+    with open_memory_download_env(tmp_path, provider) as site:
+        survey, request = build_survey(site), site.create_request()
+        flight = Flight(flight_id="F1")
+        each, whole, _ = survey.plan([request, request], flight=flight, rate_bytes_s=1_000.0)
+        assert [plan.tiles_to_fetch for plan in each] == [12, 12]
+        assert (whole.tiles_to_fetch, whole.complete) == (24, False)
+        assert whole.eviction.requested_bytes == 2 * each[0].eviction.requested_bytes
+        site.create_downloader().download_tiles_for_area(request)
+        (done,), whole, _ = survey.plan([request], flight=flight)
+        assert (done.complete, whole.complete) == (True, True)
+        assert provider.tiles[0] in done.reused
+        assert "a tile" not in done.reused  # type: ignore[comparison-overlap]  # on purpose

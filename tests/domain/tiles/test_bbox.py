@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import MERCATOR_LAT_MAX, BBox
+from tileferry.domain.tiles.bbox import enclose_boxes
 
 longitudes = st.floats(-180, 180)
 
@@ -159,3 +160,11 @@ def test_bbox_partly_beyond_mercator_limit_is_accepted() -> None:
     assert BBox(west=1, south=85, east=2, north=90).north == 90
     assert BBox(west=1, south=-90, east=2, north=-85).south == -90
     assert pytest.approx(85.0511287798066, abs=1e-13) == MERCATOR_LAT_MAX
+
+
+def test_enclosing_box_covers_all_boxes() -> None:
+    west, east = BBox.parse("1,2,3,4"), BBox.parse("2,-1,7,3")
+    across = BBox.parse("179,0,-179,1")
+    assert enclose_boxes([west, east]) == BBox.parse("1,-1,7,4")
+    assert enclose_boxes([across]) == across
+    assert enclose_boxes([across, west]) == BBox.parse("-180,0,180,4")

@@ -15,6 +15,7 @@ from tileferry.domain.tiles import (
     DownloadTally,
     determine_download_outcome,
 )
+from tileferry.domain.tiles.download import combine_reports
 
 NAMES: dict[str, Any] = {"flight_id": "F-042", "request_hash": "0123456789abcdef"}
 COUNTS = [item.name for item in fields(DownloadTally)]
@@ -216,3 +217,41 @@ def test_batch_with_all_tiles_failed_is_failure() -> None:
     assert (
         determine_download_outcome(DownloadTally(tiles_missing=100), 100) is DownloadOutcome.PARTIAL
     )
+
+
+# Several areas
+
+
+def make_area_report(outcome: DownloadOutcome, **fields: Any) -> DownloadBatchReport:
+    return DownloadBatchReport(
+        outcome=outcome, flight_id="F1", request_hash="0123456789abcdef", **fields
+    )
+
+
+DONE = make_area_report(DownloadOutcome.SUCCESS, tiles_requested=3, tiles_downloaded=3)
+HALF = make_area_report(
+    DownloadOutcome.PARTIAL,
+    tiles_requested=4,
+    tiles_downloaded=3,
+    tiles_missing=1,
+    next_retry_at_s=9.0,
+)
+NOTHING = make_area_report(DownloadOutcome.IDEMPOTENT_NO_OP, tiles_downloaded=5)
+
+
+def test_reports_of_several_areas_add_up_to_the_worst_outcome() -> None:
+    assert combine_reports([HALF]) is HALF
+    both = combine_reports([DONE, HALF])
+    assert both.outcome is DownloadOutcome.PARTIAL
+    assert (both.tiles_requested, both.tiles_downloaded, both.tiles_missing) == (7, 6, 1)
+    assert both.next_retry_at_s == 9.0
+    assert both.request_hash != DONE.request_hash
+    assert combine_reports([DONE, DONE]).outcome is DownloadOutcome.SUCCESS
+    assert combine_reports([DONE, HALF], aborted=True).outcome is DownloadOutcome.FAILURE
+
+
+def test_complete_areas_add_nothing_unless_all_are() -> None:
+    assert combine_reports([NOTHING, DONE]).tally == DONE.tally
+    assert combine_reports([NOTHING, DONE]).outcome is DownloadOutcome.SUCCESS
+    all_done = combine_reports([NOTHING, NOTHING])
+    assert (all_done.outcome, all_done.tiles_downloaded) == (DownloadOutcome.IDEMPOTENT_NO_OP, 10)

@@ -14,6 +14,7 @@ from tileferry.domain.tiles import (
     FlightStandard,
     FreshnessLabel,
     ReadinessCount,
+    ReadinessVerdict,
     ResolutionGate,
     SectorClass,
     TileId,
@@ -21,6 +22,7 @@ from tileferry.domain.tiles import (
     VotingStatus,
     judge_area,
 )
+from tileferry.domain.tiles.readiness import combine_verdicts
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -244,3 +246,13 @@ def test_tile_stored_after_now_is_stale(sector: SectorClass) -> None:
     assert find_flaws(judged_by, tile) == expected
     an_hour_off = NOW - DAY / 24
     assert find_flaws(make_standard(sector, now=an_hour_off, flown_at=an_hour_off), tile) == []
+
+
+def test_several_areas_are_go_only_together() -> None:
+    go = ReadinessVerdict(reasons=(), warnings=("1 tile downgraded for age",))
+    no_go = ReadinessVerdict(reasons=("2 tiles not in the cache",), warnings=())
+    assert combine_verdicts([("here", go)]) == go
+    both = combine_verdicts([("here", go), ("there", no_go)])
+    assert (str(both), both.reasons) == ("NO-GO", ("there: 2 tiles not in the cache",))
+    assert both.warnings == ("here: 1 tile downgraded for age",)
+    assert not combine_verdicts([]).is_go

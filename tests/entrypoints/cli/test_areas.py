@@ -1,14 +1,21 @@
-"""Areas and zoom levels: what is refused is named as the operator knows it."""
+"""The areas of a command line."""
 
 from pathlib import Path
 
 import pytest
+import typer
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.cli.parsing import parse_coverage, parse_zooms
+from tileferry.domain.tiles import BBox
+from tileferry.entrypoints.cli.areas import (
+    parse_boxes,
+    parse_coverages,
+    parse_one_coverage,
+    parse_zooms,
+)
 from tileferry.entrypoints.config import Config
 
-BOX = "36.1,49.9,36.4,50.1"
+BOX, OTHER = "36.1,49.9,36.4,50.1", "37.1,49.9,37.4,50.1"
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,7 @@ BOX = "36.1,49.9,36.4,50.1"
 )
 def test_invalid_bbox_or_zoom_is_rejected_by_option_name(bbox: str, zoom: str, told: str) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        parse_coverage(Config(), bbox, None, zoom)
+        parse_coverages(Config(), [BOX, bbox], None, zoom)
     assert str(refusal.value).startswith(told)
 
 
@@ -34,17 +41,36 @@ def test_zoom_levels_are_sorted_and_deduplicated() -> None:
     assert parse_zooms("16,13-15, 14") == (13, 14, 15, 16)
 
 
+def test_every_area_is_used_once() -> None:
+    config = Config(areas={"camp": "38.1,49.9,38.4,50.1", "same": OTHER})
+    found = parse_boxes(config, [BOX, OTHER, BOX], ["camp", "same"])
+    assert [str(item.box) for item in found] == [BOX, OTHER, "38.1,49.9,38.4,50.1"]
+    assert [item.name for item in found] == [None, "same", "camp"]
+    assert str(found[0]) == BBox.parse(BOX).in_words
+    assert str(found[2]).startswith("camp: 38.1")
+    zooms = [coverage.zoom_levels for coverage in parse_coverages(config, [BOX, OTHER], None, "13")]
+    assert zooms == [(13,), (13,)]
+
+
+def test_area_is_required_and_may_be_limited_to_one() -> None:
+    with pytest.raises(typer.BadParameter, match="--bbox or --area"):
+        parse_boxes(Config(), None, [])
+    with pytest.raises(typer.BadParameter, match="one area only"):
+        parse_one_coverage(Config(), [BOX, OTHER], None, "13")
+    assert parse_one_coverage(Config(), [BOX, BOX], None, "13").bbox == BBox.parse(BOX)
+
+
 def test_unknown_area_name_lists_configured_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidValueError) as nowhere:
-        parse_coverage(Config(), None, "depot", "15")
+        parse_coverages(Config(), None, ["depot"], "15")
     assert str(nowhere.value).endswith(
         "known names: none; there is no tileferry.toml in this folder"
     )
     Path("tileferry.toml").touch()
     with pytest.raises(InvalidValueError, match=r"known names: none$"):
-        parse_coverage(Config(), None, "depot", "15")
+        parse_coverages(Config(), None, ["depot"], "15")
     with pytest.raises(InvalidValueError, match=r"known names: camp$"):
-        parse_coverage(Config(areas={"camp": BOX}), None, "depot", "15")
+        parse_coverages(Config(areas={"camp": BOX}), None, ["depot"], "15")
