@@ -106,7 +106,7 @@ class Site:
         # Handlers run in reverse: the server, which registers later, has stopped by then.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        return cls(folder, start_embedded(folder / "postgres", keep=False))
+        return cls(folder, start_embedded(folder / "postgres"))
 
     @contextmanager
     def place(self) -> Iterator[tuple[Path, str]]:

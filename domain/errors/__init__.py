@@ -54,6 +54,7 @@ from tileferry.domain.errors.systems import (
     AlreadyThereError,
     AuditError,
     DatabaseError,
+    DatabaseRefusedError,
     MessagingError,
     StorageError,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "ConfirmationNeededError",
     "DamagedTileError",
     "DatabaseError",
+    "DatabaseRefusedError",
     "FarAreaError",
     "FlightStateNotOnGroundError",
     "ForeignCacheError",

@@ -29,6 +29,7 @@ class Remedy(StrEnum):
     DOWNLOAD_FROM_START = (
         "start a new download instead of resuming, or check area, zoom, sector and flight"
     )
+    END_DATABASE_USERS = "end the processes that use it, such as workers, then stop it again"
     FREE_CACHE_SPACE = (
         "request a smaller area or fewer zoom levels, unpin a flight, or raise c6.budget_bytes"
     )

@@ -34,6 +34,11 @@ class DatabaseError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class DatabaseRefusedError(DatabaseError):
+    """The database works, but does not allow the operation now, or not at all."""
+
+
+@define(kw_only=True, eq=False)
 class MessagingError(TileManagerError):
     """The message bus cannot be used."""
 

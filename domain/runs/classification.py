@@ -19,6 +19,7 @@ from tileferry.domain.errors import (
     ConfirmationNeededError,
     DamagedTileError,
     DatabaseError,
+    DatabaseRefusedError,
     FarAreaError,
     FlightStateNotOnGroundError,
     ForeignCacheError,
@@ -171,6 +172,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_CHECK_INTERVAL_S),
         # Servers restart, and disks are repaired.
         DatabaseError: Retryable(),
+        DatabaseRefusedError: Retryable(),
         MessagingError: Retryable(),
         AuditError: Retryable(),
         StorageError: Retryable(),

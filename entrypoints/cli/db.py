@@ -1,6 +1,6 @@
-"""``tileferry db``: upgrade and show the database schema, and open psql on it."""
+"""``tileferry db``: the database schema, the embedded server, and psql."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,9 +12,9 @@ from tileferry.entrypoints.cli.command_group import (
 )
 
 if TYPE_CHECKING:
-    from tileferry.adapters.postgres import PsqlCommand
+    from tileferry.adapters.postgres import PsqlCommand, ServerStatus
 
-app = declare_group("Upgrade the database schema, show its status, or open psql.")
+app = declare_group("Upgrade the schema, start and stop the embedded server, or open psql.")
 
 
 @app.command("upgrade", epilog=format_examples("tileferry db upgrade"))
@@ -35,7 +35,10 @@ def upgrade_command(*, config: ConfigFile = None, json: JsonFlag = False) -> Non
 
 @app.command("status", epilog=format_examples("tileferry db status", "tileferry db status --json"))
 def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show the server version and the schema version. Exit code 7 if the schema is unusable."""
+    """Show the server and the schema version. Exit code 7 if the schema is unusable.
+
+    A stopped embedded server is started for the duration of the command.
+    """
     from attrs import asdict
 
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -47,14 +50,21 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
     )
 
     with open_installation(config) as installation:
+        embedded = installation.find_server_status()
         version = installation.get_server_version()
         schema = installation.get_schema_status()
     if json:
-        body = {"server_version": version, "is_current": schema.is_current, **asdict(schema)}
+        body = {
+            "server_version": version,
+            "is_current": schema.is_current,
+            **asdict(schema),
+            "embedded": None if embedded is None else _status_to_json(embedded),
+        }
         print_json("tileferry.db.status.v1", body)
     else:
         rows = {
             "server": f"PostgreSQL {version}",
+            **({} if embedded is None else _describe_status(embedded)),
             "schema": schema.found or "empty",
             "needed": schema.needed,
             "verdict": "ready" if schema.is_current else "outdated; run tileferry db upgrade",
@@ -62,6 +72,58 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
         stdout.print(build_facts_table("Database", rows))
     if not schema.is_current:
         raise typer.Exit(ExitCode.FATAL)
+
+
+@app.command("start", epilog=format_examples("tileferry db start"))
+def start_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Start the embedded server, and keep it running until `tileferry db stop`.
+
+    Other commands then join it; without this, each starts it and stops it again.
+    """
+    from tileferry.entrypoints.cli.output import (
+        build_facts_table,
+        open_installation,
+        print_json,
+        stdout,
+    )
+
+    with open_installation(config) as installation:
+        status = installation.start_server()
+    if json:
+        print_json("tileferry.db.start.v1", {"embedded": _status_to_json(status)})
+    else:
+        stdout.print(build_facts_table("Database", _describe_status(status)))
+
+
+@app.command("stop", epilog=format_examples("tileferry db stop"))
+def stop_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
+    """Stop the embedded server. Exit code 4 if a process, such as a worker, uses it."""
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+
+    with open_installation(config) as installation:
+        stopped = installation.stop_server()
+    if json:
+        print_json("tileferry.db.stop.v1", {"stopped": stopped})
+    else:
+        stdout.print("Stopped the embedded server." if stopped else "The server was not running.")
+
+
+def _status_to_json(status: "ServerStatus") -> dict[str, Any]:
+    return {
+        "data_dir": str(status.data_dir),
+        "state": status.state,
+        "pid": status.pid,
+        "kept": status.kept,
+        "users": status.users,
+    }
+
+
+def _describe_status(status: "ServerStatus") -> dict[str, str]:
+    return {
+        "data": str(status.data_dir),
+        "state": status.describe(),
+        "used by": f"{status.users} process{'' if status.users == 1 else 'es'}",
+    }
 
 
 @app.command("shell", epilog=format_examples("tileferry db shell"))

@@ -34,6 +34,9 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         Remedy.DOWNLOAD_FROM_START: (
             "run without --only-failed, or check area, zoom, sector and flight"
         ),
+        Remedy.END_DATABASE_USERS: (
+            "end the processes that use it, such as workers, then run `tileferry db stop` again"
+        ),
         Remedy.FREE_CACHE_SPACE: (
             "request a smaller area or fewer zoom levels, unpin a flight with "
             "`tileferry flight unpin`, or raise c6.budget_bytes"

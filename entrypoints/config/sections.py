@@ -384,6 +384,13 @@ class Config:
         factory=lambda: data_path("postgres"),
         metadata=doc("Data of the embedded server."),
     )
+    database_start_timeout_s: float = field(
+        default=300.0,
+        validator=number(1, 86_400),
+        metadata=doc(
+            "How long to wait for the embedded server, which recovers after a crash (seconds)."
+        ),
+    )
     c11: C11Config = field(factory=C11Config)
     xyz: XyzConfig = field(factory=XyzConfig)
     c6: C6Config = field(factory=C6Config)

@@ -18,6 +18,7 @@ from tileferry.domain.errors import (
     ConfirmationNeededError,
     DamagedTileError,
     DatabaseError,
+    DatabaseRefusedError,
     FarAreaError,
     FlightStateNotOnGroundError,
     ForeignCacheError,
@@ -325,6 +326,10 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         DatabaseError(problem="cannot be reached", remedy="start it"),
         "database: cannot be reached; start it",
+    ),
+    (
+        DatabaseRefusedError(problem="it is in use", remedy="end its users"),
+        "database: it is in use; end its users",
     ),
     (
         IdempotencyLostError(key=EVIL, owner="me", problem="the work is already finished"),

@@ -153,7 +153,10 @@ def test_killed_embedded_server_ends_a_command_cleanly(
     reference_provider.set_faults({"fault": "slow", "call": "tile", "bytes_per_s": 20_000})
     with operator.start(*DOWNLOAD) as running:
         wait_until(lambda: len(reference_provider.requests) > 2, "the first tile")
-        os.kill(int((tmp_path / "pg" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        os.kill(
+            int((tmp_path / "pg" / "pgdata" / "postmaster.pid").read_text().split()[0]),
+            signal.SIGKILL,
+        )
         check_end(running.wait())
     reference_provider.set_faults()
     assert operator.run(*DOWNLOAD).code == 0

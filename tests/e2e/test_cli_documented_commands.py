@@ -13,6 +13,8 @@ from tileferry.entrypoints.cli.tree import iter_commands
 PAGES = list_pages()
 REFUSED = {
     "tileferry config init": "the operator has a file already",
+    "tileferry db start": "the operator has a server of another kind",
+    "tileferry db stop": "the same",
     "tileferry state mark-terminal satellite/acme/roads/2026-03-01": "it was retried just before",
 }
 """How commands begin that end with 4 where they stand, and why."""

@@ -1,9 +1,19 @@
-"""``tileferry db shell``: psql on the configured database."""
+"""``tileferry db``: psql on the configured database, and the embedded server."""
 
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from support.operator import Operator
+from attrs import frozen
+from support.operator import CommandResult, Operator
+from support.postgres_server import delay_start
+
+from tileferry.adapters.postgres import EmbeddedServer
 
 SECRET = "canary-password"  # noqa: S105  # of nobody
 
@@ -45,8 +55,131 @@ def test_shell_shows_how_to_connect(tmp_path: Path, database_url: str) -> None:
 def test_shell_without_psql_says_what_to_install(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tileferry.adapters.postgres.psql.find_spec", lambda _name: None)
+    monkeypatch.setattr("tileferry.adapters.postgres.server_process.find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = Operator(tmp_path, database_url).run_in_process("db", "shell", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (7, "DatabaseError")
     assert "install the PostgreSQL client" in ran.json["error"]["message"]
+
+
+@frozen
+class EmbeddedOperator(Operator):
+    """Somebody without a database server."""
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        found = super().environment(TILEFERRY_DATA_DIR=str(self.data_dir), **settings)
+        del found["TILEFERRY_DATABASE_URL"]
+        return found
+
+    @property
+    def data_dir(self) -> Path:
+        return self.home / "my data" / "pg"
+
+    def read_status(self) -> dict[str, object]:
+        ran = self.run("db", "status", "--json")
+        assert ran.code in {0, 7}, ran.err
+        found: dict[str, object] = ran.json["embedded"]
+        return found
+
+
+@pytest.fixture
+def embedded(servers_root: Path) -> Iterator[EmbeddedOperator]:
+    home = servers_root / f"operator-{uuid4().hex[:12]}"  # the disk would be slow
+    home.mkdir()
+    yield EmbeddedOperator(home, "")
+    EmbeddedServer(home / "my data" / "pg").stop()
+    shutil.rmtree(home)
+
+
+def test_server_is_kept_from_start_to_stop(embedded: EmbeddedOperator) -> None:
+    status = embedded.read_status()
+    assert status.pop("data_dir") == str(embedded.data_dir)
+    assert status == {"state": "absent", "pid": None, "kept": False, "users": 0}
+    assert EmbeddedServer(embedded.data_dir).find_status().state == "stopped", "at its end"
+    started = embedded.run("db", "start", "--json").json["embedded"]
+    assert (started["state"], started["kept"]) == ("running", True)
+    status = embedded.read_status()
+    assert (status["pid"], status["kept"], status["users"]) == (started["pid"], True, 0)
+    shown = embedded.run("db", "status").out
+    assert f"running, process {started['pid']}, kept until it is stopped" in shown
+    checked = embedded.run("doctor").out
+    assert f"in {embedded.data_dir}; running, process {started['pid']}" in checked
+    assert embedded.run("db", "stop").out == "Stopped the embedded server.\n"
+    assert embedded.run("db", "stop", "--json").json["stopped"] is False
+
+
+def test_stop_is_refused_while_a_worker_runs(embedded: EmbeddedOperator) -> None:
+    assert embedded.run("db", "upgrade").code == 0
+    ready = embedded.home / "ready"
+    settings = {
+        "TILEFERRY_WORKER_READINESS_FILE": str(ready),
+        "TILEFERRY_PARTITIONS_RAW_ROOT": str(embedded.home / "raw"),
+        "TILEFERRY_C11_CACHE_ROOT": str(embedded.home / "cache"),
+        "TILEFERRY_C11_SATELLITE_PROVIDER_URL": "http://127.0.0.1:1",
+        "TILEFERRY_C11_SERVICE_API_KEY": SECRET,
+    }
+    with subprocess.Popen(  # noqa: S603  # our own command
+        [*embedded.command, "worker"],
+        env=embedded.environment(**settings),
+        cwd=embedded.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as worker:
+        try:
+            _wait_for(ready, worker)
+            _check_refusal(embedded.run("db", "stop", "--json"), worker.pid)
+            assert EmbeddedServer(embedded.data_dir).find_status().users == 1
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            out, _ = worker.communicate(timeout=60)
+    assert worker.returncode in {0, 130}, out
+    assert EmbeddedServer(embedded.data_dir).find_status().state == "stopped"
+
+
+def _wait_for(file: Path, worker: "subprocess.Popen[str]") -> None:
+    for _ in range(600):
+        if file.exists():
+            return
+        assert worker.poll() is None, worker.communicate()[0]
+        time.sleep(0.1)
+    pytest.fail("the worker is not ready")
+
+
+def _check_refusal(ran: CommandResult, pid: int) -> None:
+    error = ran.json["error"]
+    assert (ran.code, error["type"]) == (4, "DatabaseRefusedError")
+    assert f"is in use by process {pid}; end the processes" in error["message"]
+    assert "then run `tileferry db stop` again" in error["message"]
+
+
+@pytest.mark.parametrize("command", ["start", "stop"])
+def test_server_of_others_is_not_managed(tmp_path: Path, database_url: str, command: str) -> None:
+    ran = Operator(tmp_path, database_url).run_in_process("db", command, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (4, "DatabaseRefusedError")
+    assert "database_url is set, so there is no embedded server" in ran.err
+    shown = Operator(tmp_path, database_url).run_in_process("db", "status", "--json").json
+    assert shown["embedded"] is None
+
+
+def test_slow_start_ends_with_a_clear_line(embedded: EmbeddedOperator) -> None:
+    assert embedded.run("db", "upgrade").code == 0
+    go = delay_start(embedded.data_dir / "pgdata")
+    ran = embedded.run("runs", "list", TILEFERRY_DATABASE_START_TIMEOUT_S="1")
+    assert ran.code == 7
+    assert "is not ready after 1 s, and goes on starting: LOG:" in ran.err
+    assert ran.err.count("\n") == 1
+    with subprocess.Popen(  # noqa: S603  # our own command
+        [*embedded.command, "runs", "list"],
+        env=embedded.environment(),
+        cwd=embedded.home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        assert waiting.stderr is not None
+        said = waiting.stderr.readline()
+        assert "the embedded database server is not ready after 2 s; waiting: LOG:" in said
+        go.touch()
+        waiting.communicate(timeout=60)
+    assert waiting.returncode == 0

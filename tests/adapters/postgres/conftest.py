@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from filelock import FileLock
 from support.postgres_idempotency import create_idempotency_store
-from support.postgres_server import PostgresServerProcess, get_server_handle, run_postgres_server
+from support.postgres_server import PostgresServerProcess, run_postgres_server
 from support.proxies import PostgresProxy, create_postgres_proxy
 
 from tileferry.adapters.postgres import (
     Database,
+    EmbeddedServer,
     PostgresAuditLog,
     PostgresIdempotencyStore,
-    start_embedded,
     upgrade,
 )
 
@@ -31,15 +31,15 @@ def initialized_data_dir(tmp_path_factory: pytest.TempPathFactory, servers_root:
     made, draft = root / "initialised", servers_root / "initialising"
     with FileLock(root / "initialised.lock"):
         if not made.exists():
-            # Not below ``root``: a second run of pytest closes its parent to the server's user.
-            url = start_embedded(draft)
+            server = EmbeddedServer(draft)
+            url = server.join()
             with psycopg.connect(url, autocommit=True) as connection:
                 # Only a machine that loses its power can tell the difference: it costs no test.
                 connection.execute("ALTER SYSTEM SET fsync = off")
             database = Database.from_url(url)
             upgrade(database)
             database.close()
-            get_server_handle(draft).cleanup()
+            assert server.leave()
             subprocess.run(["/bin/mv", draft, made], check=True)  # noqa: S603  # as written here
     return made
 

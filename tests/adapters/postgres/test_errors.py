@@ -63,7 +63,8 @@ def guarded_url(database: Database, database_url: str) -> Iterator[str]:
     rule = "local all /^guarded scram-sha-256\n"
     with database.read_connection() as connection:
         connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{CANARY}'"))
-        rules = Path(connection.execute(text("SHOW hba_file")).scalar_one())
+        folder = make_url(database_url).query["host"]  # the server may name it in its own terms
+        rules = Path(str(folder)) / "pg_hba.conf"
         with FileLock(rules.parent.parent / "rules.lock"):  # the server is everybody's
             before = rules.read_text()
             if not before.startswith(rule):
