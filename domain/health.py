@@ -1,11 +1,12 @@
 """The rules of the installation checks: facts in, results with a remedy out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from attrs import frozen
 
+from tileferry.domain.audit import AlertChanged
 from tileferry.domain.errors import (
     InvalidValueError,
     Remedy,
@@ -13,7 +14,7 @@ from tileferry.domain.errors import (
     TileManagerError,
 )
 from tileferry.domain.retry import RateLimited, Retryable
-from tileferry.domain.text import format_bytes, printable
+from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import ProviderFault, classify_fault, fault_from_status
 from tileferry.domain.tiles.cache_binding import CacheFit
 
@@ -88,6 +89,21 @@ def check_python(version: tuple[int, int, int]) -> CheckResult:
     if version[:2] < PYTHON_MIN:
         return failed("Python", shown, "use Python 3.11 or later")
     return ok("Python", shown)
+
+
+def check_alerts(raised: Sequence[AlertChanged]) -> Iterator[CheckResult]:
+    """Check that no category is retried more often than its alert threshold allows."""
+    if not raised:
+        yield ok("alerts", "none")
+    for alert in raised:
+        limit = alert.threshold_per_minute
+        allowed = "no limit is set any more" if limit is None else f"limit {limit:g} per minute"
+        yield warning(
+            "alerts",
+            f"{alert.retry_category}: {alert.retries} retries in {alert.window_seconds:g} s,"
+            f" {allowed}; raised {format_utc(alert.timestamp)}",
+            Remedy.SHOW_AUDIT_STATS,
+        )
 
 
 def check_opentelemetry(*, has_sdk: bool) -> CheckResult:

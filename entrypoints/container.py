@@ -46,6 +46,7 @@ from tileferry.application import (
     IdempotentRetryTileUploader,
     RetryManager,
 )
+from tileferry.application.alerts import AlertMonitor
 from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
 from tileferry.application.audit_reader import AuditReader
@@ -425,6 +426,16 @@ class Container(containers.DeclarativeContainer):
         progress=listener,
     )
     policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)
+    alert_monitor = providers.Factory(
+        AlertMonitor,
+        rule=providers.Singleton(factories.build_alert_rule, config),
+        reader=audit_reader,
+        retries=retry_manager,
+        audit=audit_trail,
+        clock=clock,
+        logger=providers.Callable(logging.getLogger, "tileferry.alerts"),
+        receivers=providers.Singleton(factories.build_alert_receivers, config),
+    )
 
 
 def build_tile_downloader(config: Config) -> TileDownloader:

@@ -25,6 +25,7 @@ from tileferry.adapters.http import (
     ResponseLimits,
     new_client,
 )
+from tileferry.adapters.http.webhook import AlertWebhook, check_webhook_url
 from tileferry.adapters.postgres import (
     Database,
     EmbeddedServer,
@@ -53,11 +54,12 @@ from tileferry.application import (
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
 from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
-from tileferry.application.ports.audit import AuditLog
+from tileferry.application.ports.audit import AlertReceiver, AuditLog
 from tileferry.application.ports.idempotency import ExpiringRecords
 from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
+from tileferry.domain.audit import AlertRule
 from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.validator import ValidationRules
@@ -76,7 +78,10 @@ from tileferry.entrypoints.config.policies import (
     build_run_policy,
     build_worker_quarantine_policy,
 )
-from tileferry.entrypoints.config.retry_overrides import build_category_policies
+from tileferry.entrypoints.config.retry_overrides import (
+    build_alert_thresholds,
+    build_category_policies,
+)
 from tileferry.entrypoints.logs import get_structured_logger
 
 
@@ -309,6 +314,25 @@ def build_key_expiry(config: Config, store: IdempotencyStore, clock: Clock) -> E
     """Return the records from which workers remove expired keys."""
     in_nats = config.idempotency.store is StoreName.NATS
     return messaging.HourlyExpiry(store, clock) if in_nats else store
+
+
+def build_alert_rule(config: Config) -> AlertRule:
+    """Return the thresholds of alerts, their window and their hysteresis."""
+    audit = config.audit
+    return AlertRule(
+        thresholds=build_alert_thresholds(audit.alert_retries_per_minute, config.retry),
+        window_s=audit.alert_window_s,
+        clear_share=audit.alert_clear_share,
+    )
+
+
+def build_alert_receivers(config: Config) -> list[AlertReceiver]:
+    """Return the configured webhook, if there is one."""
+    url = config.audit.alert_webhook_url
+    if url is None:
+        return []
+    setting = "audit.alert_webhook_url"
+    return [AlertWebhook(url=check_webhook_url(url.get_secret_value(), setting=setting))]
 
 
 def build_retry_policies(

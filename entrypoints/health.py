@@ -21,7 +21,12 @@ from tileferry.entrypoints.cache_session import check_folder, find_folder_proble
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.config.origins import find_existing_files, find_origin
 from tileferry.entrypoints.config.setting_names import find_unknown_variables, list_setting_paths
-from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
+from tileferry.entrypoints.factories import (
+    build_alert_receivers,
+    build_alert_rule,
+    get_budget_bytes,
+    get_reserve_bytes,
+)
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_sdk
 from tileferry.entrypoints.tile_source import (
@@ -69,6 +74,7 @@ class _HealthChecks:
             if self.config.uses_nats:
                 yield HealthCheck(subject="NATS", look=self._check_nats)
             yield HealthCheck(subject="telemetry", look=self._check_telemetry)
+            yield HealthCheck(subject="alerts", look=self._check_alerts, needs="schema")
         yield HealthCheck(subject="cache", look=self._check_cache, needs=configured)
         yield HealthCheck(subject="lock", look=self._check_lock, needs="cache")
         yield HealthCheck(subject="cache's database", look=self._check_binding, needs="schema")
@@ -128,6 +134,11 @@ class _HealthChecks:
 
     def _check_nats(self) -> Iterator[CheckResult]:
         yield health.ok("NATS", f"{self.installation.check_nats()}, JetStream enabled")
+
+    def _check_alerts(self) -> Iterator[CheckResult]:
+        if build_alert_rule(self.config).is_active:
+            build_alert_receivers(self.config)  # raises for an invalid address
+            yield from health.check_alerts(self.installation.list_alerts())
 
     def _check_telemetry(self) -> Iterator[CheckResult]:
         if self.config.telemetry.opentelemetry:

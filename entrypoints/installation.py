@@ -6,7 +6,7 @@ imports the container.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
@@ -27,7 +27,7 @@ from tileferry.adapters.postgres import (
     get_schema_status,
     upgrade,
 )
-from tileferry.adapters.system import InterruptibleClock, SystemClock
+from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadHeartbeat
 from tileferry.application import CaptureIngest, RetryManager
 from tileferry.application.archive.archive_export import ArchiveExport
 from tileferry.application.archive.archive_import import ArchiveImport
@@ -52,6 +52,7 @@ from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
+from tileferry.domain.audit import AlertChanged
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.domain.state_machine import Actor
@@ -377,6 +378,11 @@ class Installation:
         """Reads, searches, verifies and replays the audit log."""
         return self._checked.audit_reader()
 
+    def list_alerts(self) -> Sequence[AlertChanged]:
+        """Return the alerts on retry rates as of now."""
+        monitor = self._checked.alert_monitor()
+        return monitor.list_current() if monitor.rule.is_active else ()
+
     def check_nats(self) -> str:
         """Return the address of the NATS server; raise unless it is reachable and has JetStream."""
         connection = self._opened.nats_connection()
@@ -412,14 +418,24 @@ class Installation:
             if not KINDS_IN_CACHE.isdisjoint(kinds):
                 container.cache_identity().check()
             container.provider()  # fail on a bad setting here, before it fails the runs
-            yield container.worker(
-                name=name,
-                kinds=kinds,
-                settings=evolve(build_worker_settings(self.config), until_idle=until_idle),
-                is_stopping=is_stopping,
-                check_stop=check_stop,
-                tracker=tracker,
-            )
+            with self._watch_alerts(container, is_stopping):
+                yield container.worker(
+                    name=name,
+                    kinds=kinds,
+                    settings=evolve(build_worker_settings(self.config), until_idle=until_idle),
+                    is_stopping=is_stopping,
+                    check_stop=check_stop,
+                    tracker=tracker,
+                )
+
+    def _watch_alerts(
+        self, container: Container, is_stopping: Callable[[], bool]
+    ) -> AbstractContextManager[object]:
+        """Evaluate alerts beside the work, in a thread of their own, if any threshold is set."""
+        monitor = container.alert_monitor(is_stopping=is_stopping)
+        if not monitor.rule.is_active:
+            return nullcontext()
+        return ThreadHeartbeat().start(monitor.beat, every_s=self.config.worker.sweep_s)
 
     # internals
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from tileferry.domain.audit import AuditEvent, CallFailed, RetryAttempted
+from tileferry.domain.audit import AlertChanged, AuditEvent, CallFailed, RetryAttempted
 
 
 class StructuredLogger(Protocol):
@@ -26,12 +26,12 @@ class LogAuditSink:
     name: str = field(default="log", init=False)
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
-        """Log retries as warnings, failed calls as errors, and other events as info."""
+        """Log retries as warnings, failed calls and alerts as errors, and other events as info."""
         for event in events:
             fields = event.as_json()
             log = self.logger.info
             if isinstance(event, RetryAttempted):
                 log = self.logger.warning
-            elif isinstance(event, CallFailed):
+            elif isinstance(event, CallFailed | AlertChanged):
                 log = self.logger.error
             log(f"audit: {event.event_type}", kind=f"audit.{event.event_type}", **fields)

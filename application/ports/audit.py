@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead
+from tileferry.domain.audit import AlertChanged, AuditEvent, ChainEntry, ChainHead
 
 
 @runtime_checkable
@@ -17,6 +17,14 @@ class AuditSink(Protocol):
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
         """Store a group of events, all or none; durability depends on the sink."""
+        ...
+
+
+class AlertReceiver(Protocol):
+    """Receives alerts outside of the installation, such as a webhook. Thread-safe."""
+
+    def send(self, change: AlertChanged) -> None:
+        """Deliver a change; raise ``AlertDeliveryError`` if it was not accepted."""
         ...
 
 

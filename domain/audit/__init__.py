@@ -1,5 +1,6 @@
 """Audit: events, their canonical bytes, the hash chain and retry statistics."""
 
+from tileferry.domain.audit.alerts import AlertRule, AlertTracker
 from tileferry.domain.audit.calls import CallCollector, get_policy_name
 from tileferry.domain.audit.chain import (
     GENESIS,
@@ -12,6 +13,8 @@ from tileferry.domain.audit.chain import (
 )
 from tileferry.domain.audit.events import (
     EVENT_KINDS,
+    AlertChanged,
+    AlertState,
     AuditEvent,
     CallFailed,
     IdempotencyAction,
@@ -39,7 +42,11 @@ from tileferry.domain.audit.subjects import EntryIndexKeys, get_subject, is_abou
 __all__ = [
     "EVENT_KINDS",
     "GENESIS",
+    "AlertChanged",
+    "AlertRule",
+    "AlertState",
     "AlertThresholds",
+    "AlertTracker",
     "AuditEvent",
     "AuditStatistics",
     "CallCollector",

@@ -189,6 +189,28 @@ class RetrySucceeded(AuditEvent):
     """The policy of its failures; ``None`` in entries from before names were recorded."""
 
 
+class AlertState(StrEnum):
+    """The states of an alert."""
+
+    RAISED = "raised"
+    CLEARED = "cleared"
+
+
+@frozen(kw_only=True)
+class AlertChanged(AuditEvent):
+    """An alert on the retry rate of a category was raised or cleared."""
+
+    event_type: ClassVar[str] = "retry_alert"
+
+    retry_category: str = field(validator=text)
+    state: AlertState = field(validator=instance(AlertState))
+    retries: int = field(validator=integer(0))
+    """The retries of the category within the window."""
+    window_seconds: float = field(validator=number(0))
+    threshold_per_minute: float | None = field(validator=validators.optional(number(0)))
+    """``None`` for an alert that is cleared because its limit was removed."""
+
+
 @frozen(kw_only=True)
 class StateChanged(AuditEvent):
     """A run, a partition or a tile made a transition."""
@@ -255,6 +277,7 @@ EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
         RetrySucceeded,
         StateChanged,
         TileGivenUp,
+        AlertChanged,
     )
 }
 
@@ -307,6 +330,8 @@ def _from_json(name: str, data: Mapping[str, Any]) -> Any:
                 return datetime.fromisoformat(value)
             case "action":
                 return IdempotencyAction(value)
+            case "state":
+                return AlertState(value)
             case "outcome" if value is not None:
                 return IdempotencyOutcome(value)
             case "decision_record" if value is not None:

@@ -51,6 +51,7 @@ from tileferry.domain.errors.provider import (
 )
 from tileferry.domain.errors.remedies import Remedy
 from tileferry.domain.errors.systems import (
+    AlertDeliveryError,
     AlreadyThereError,
     AuditError,
     DatabaseError,
@@ -60,6 +61,7 @@ from tileferry.domain.errors.systems import (
 )
 
 __all__ = [
+    "AlertDeliveryError",
     "AlreadyThereError",
     "ArchiveError",
     "AuditError",

@@ -51,6 +51,21 @@ class MessagingError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class AlertDeliveryError(TileManagerError):
+    """An alert was not delivered."""
+
+    remedy = "check audit.alert_webhook_url and its server; the alert is in the audit log"
+    receiver: str
+    problem: str
+    is_retryable: bool = True
+
+    @property
+    def summary(self) -> str:
+        problem = format_line(self.problem)
+        return f"the alert was not delivered to {printable(self.receiver)}: {problem}"
+
+
+@define(kw_only=True, eq=False)
 class AuditError(TileManagerError):
     """The audit log rejected an event, and ``audit.fail_closed`` forbids work without it."""
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tileferry.domain.errors import (
+    AlertDeliveryError,
     AlreadyThereError,
     ArchiveError,
     AuditError,
@@ -174,6 +175,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         DatabaseError: Retryable(),
         DatabaseRefusedError: Retryable(),
         MessagingError: Retryable(),
+        AlertDeliveryError: Retryable(),
         AuditError: Retryable(),
         StorageError: Retryable(),
         OSError: Retryable(),  # full disks, lost connections, timeouts, missing permissions

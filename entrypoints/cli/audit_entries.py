@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tileferry.application.audit_reader import DecodedEntry
 from tileferry.domain.audit import (
+    AlertChanged,
     AuditEvent,
     CallFailed,
     IdempotencyOutcome,
@@ -99,8 +100,20 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one re
             reason = f": {event.last_rejection_reason}" if event.last_rejection_reason else ""
             about = f"tile {event.tile_id} of flight {event.flight_id}{reason}"
             return _EntryLine("giveup", "bold red", str(event.attempts), "", about)
+        case AlertChanged():
+            about = f"{shorten_category(event.retry_category)}: {describe_alert(event)}"
+            return _EntryLine(f"alert {event.state}", "bold red", "", "", about)
         case _:  # a kind added by a newer version
             return _EntryLine(event.event_type, "", "", "", "")
+
+
+def describe_alert(event: AlertChanged) -> str:
+    """Return the retries behind an alert, and the limit."""
+    limit = event.threshold_per_minute
+    return (
+        f"{event.retries} retries in {format_duration(event.window_seconds)},"
+        f" {'no limit' if limit is None else f'limit {limit:g} per minute'}"
+    )
 
 
 def _get_person(event: StateChanged) -> list[str]:

@@ -61,6 +61,7 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         ),
         Remedy.SET_PRODUCED_AT: "use --produced-at",
         Remedy.SHOW_OTHER_RUN: "see `tileferry runs show {error.other_run_id}`",
+        Remedy.SHOW_AUDIT_STATS: "see `tileferry audit stats`",
         Remedy.TAIL_AUDIT_LOG: "list the entries with `tileferry audit tail`",
         Remedy.UPLOAD_CAPTURES: "upload them first with `tileferry upload`",
         Remedy.UPGRADE_DATABASE: "run `tileferry db upgrade`",

@@ -48,6 +48,24 @@ class AuditConfig:
         ),
     )
 
+    alert_window_s: float = field(
+        default=60.0,
+        validator=number(1, 86_400),
+        metadata=doc("Period over which workers count retries for an alert, in seconds."),
+    )
+    alert_clear_share: float = field(
+        default=0.5,
+        validator=number(0, 1),
+        metadata=doc("An alert is cleared when the rate is down to this share of its threshold."),
+    )
+    alert_webhook_url: ts.Secret[str] | None = field(
+        default=None,
+        converter=to_secret,
+        metadata=doc(
+            "Workers POST alerts to this address as JSON; https, or http on this machine."
+        ),
+    )
+
     @sinks.validator
     def _check_sinks(self, _attribute: object, value: list[SinkName]) -> None:
         if not value:

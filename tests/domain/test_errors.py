@@ -10,6 +10,7 @@ import pytest
 
 from tileferry.domain import errors
 from tileferry.domain.errors import (
+    AlertDeliveryError,
     AlreadyThereError,
     ArchiveError,
     AuditError,
@@ -351,6 +352,13 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         ResultNotStorableError(key="k", problem=EVIL, remedy="return plain JSON"),
         (f"the result under idempotency key k cannot be stored: {EVIL_SHOWN}; return plain JSON"),
+    ),
+    (
+        AlertDeliveryError(receiver=EVIL, problem=EVIL),
+        (
+            f"the alert was not delivered to {EVIL_SHOWN}: {EVIL_SHOWN}; check "
+            "audit.alert_webhook_url and its server; the alert is in the audit log"
+        ),
     ),
     (
         AuditError(sink="postgres", problem=EVIL),

@@ -3,8 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from attrs import evolve
 
 from tileferry.domain import health
+from tileferry.domain.audit import AlertChanged, AlertState
 from tileferry.domain.errors import (
     DatabaseError,
     InvalidValueError,
@@ -175,3 +177,20 @@ def test_opentelemetry_without_sdk_is_a_warning() -> None:
     missing = health.check_opentelemetry(has_sdk=False)
     assert missing.verdict is CheckStatus.WARNING
     assert "opentelemetry-instrument" in (missing.cure or "")
+
+
+def test_raised_alerts_are_warnings() -> None:
+    assert [one.found for one in health.check_alerts([])] == ["none"]
+    alert = AlertChanged(
+        timestamp=datetime(2026, 11, 18, 4, tzinfo=UTC),
+        retry_category="RETRY_API_REQUEST",
+        state=AlertState.RAISED,
+        retries=45,
+        window_seconds=60.0,
+        threshold_per_minute=10.0,
+    )
+    (found,) = health.check_alerts([alert])
+    assert found.verdict is CheckStatus.WARNING
+    assert found.found.startswith("RETRY_API_REQUEST: 45 retries in 60 s, limit 10 per minute;")
+    (unlimited,) = health.check_alerts([evolve(alert, threshold_per_minute=None)])
+    assert "no limit is set any more" in unlimited.found

@@ -7,6 +7,8 @@ from random import Random
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.audit import CallContext
 from tileferry.domain.audit import (
+    AlertChanged,
+    AlertState,
     AuditEvent,
     IdempotencyAction,
     IdempotencyUsed,
@@ -131,6 +133,14 @@ def create_one_event_of_each_type() -> list[AuditEvent]:
             decision_record=DecisionRecord(
                 policy=_POLICY, failure=final, decision=decide(_POLICY, final)
             ),
+        ),
+        AlertChanged(
+            timestamp=event_time(8),
+            retry_category=RetryCategory.API_REQUEST,
+            state=AlertState.RAISED,
+            retries=30,
+            window_seconds=60.0,
+            threshold_per_minute=10.0,
         ),
     ]
 

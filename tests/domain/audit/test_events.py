@@ -14,6 +14,8 @@ from support.strategies import failures, moments, policies
 from tileferry.domain.audit import (
     EVENT_KINDS,
     GENESIS,
+    AlertChanged,
+    AlertState,
     AuditEvent,
     ChainEntry,
     IdempotencyAction,
@@ -127,7 +129,16 @@ CHANGED = StateChanged(
 GIVEN_UP = TileGivenUp(
     tile_id="sat/15/1/2", flight_id="F7", attempts=5, last_rejection_reason="truncated", **CONTEXT
 )
+ALERT = AlertChanged(
+    retry_category=RetryCategory.API_REQUEST,
+    state=AlertState.RAISED,
+    retries=30,
+    window_seconds=60.0,
+    threshold_per_minute=10.0,
+    **CONTEXT,
+)
 ALL: list[AuditEvent] = [
+    ALERT,
     ATTEMPT,
     EXHAUSTED,
     NOT_RETRYABLE,

@@ -9,6 +9,7 @@ import pytest
 
 from tileferry.domain import errors
 from tileferry.domain.errors import (
+    AlertDeliveryError,
     AlreadyThereError,
     ArchiveError,
     AuditError,
@@ -68,6 +69,7 @@ from tileferry.domain.tiles import ProviderFault, classify_fault
 EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     AlreadyThereError: Final(),
     ArchiveError: Final(),
+    AlertDeliveryError: Retryable(),
     AuditError: Retryable(),
     CacheBudgetExceededError: Final(),
     CacheLockError: Retryable(),

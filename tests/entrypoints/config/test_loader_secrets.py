@@ -14,7 +14,7 @@ from tileferry.entrypoints.config.settings import format_settings, list_settings
 from tileferry.entrypoints.config.xyz import XyzConfig
 
 URL = "postgresql://me:canary@host/db"
-PATHS = ("database_url", "c11.service_api_key", "nats.url")
+PATHS = ("database_url", "c11.service_api_key", "nats.url", "audit.alert_webhook_url")
 
 
 @pytest.fixture(params=["text", "hidden", "loaded"])
