@@ -142,18 +142,18 @@ _COMPLETE_OUTCOMES = (DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP)
 def judge_download(run_id: RunId, report: DownloadBatchReport) -> Verdict:
     """Return the verdict on a complete download; raise if it is incomplete.
 
-    Tiles that a gate rejected or downgraded make it ``needs_review``.
+    Tiles that a gate rejected or downgraded, or that are absent, make it ``needs_review``.
     """
     if report.outcome not in _COMPLETE_OUTCOMES:
         raise IncompleteWorkError(
             what=f"the download for flight {report.flight_id}",
-            problem=f"of {report.tiles_requested} tiles {report.tiles_failed} failed and "
-            f"{report.tiles_missing} were missing",
+            problem=f"of {report.tiles_requested} tiles {report.tiles_failed} failed",
         )
     remarks = {
         "downgraded for age": report.tiles_downgraded,
         "rejected for their resolution": report.tiles_rejected_resolution,
         "rejected as too old": report.tiles_rejected_freshness,
+        "absent at the provider": report.tiles_missing,
     }
     return _build_verdict(
         run_id, [f"{count} tiles {why}" for why, count in remarks.items() if count]

@@ -18,6 +18,7 @@ from tileferry.adapters.http import (
     HttpTileUploader,
 )
 from tileferry.adapters.postgres import (
+    PostgresAbsentTiles,
     PostgresAuditLog,
     PostgresBlobIndex,
     PostgresCacheBindings,
@@ -91,6 +92,7 @@ class Container(containers.DeclarativeContainer):
     database = providers.Resource(factories.open_database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
+    absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
     blob_index = providers.Singleton(PostgresBlobIndex, database)
     tile_store = providers.Resource(factories.open_tile_store, cache_root, blob_index)
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
@@ -218,6 +220,7 @@ class Container(containers.DeclarativeContainer):
         background=background,
         progress=listener,
         flights=flight_book,
+        absent_tiles=absent_tiles,
     )
     fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(
@@ -393,6 +396,7 @@ class Container(containers.DeclarativeContainer):
     )
     readiness = providers.Factory(
         ReadinessCheck,
+        accepts_absent=config.provided.c6.accept_absent,
         tile_metadata_store=metadata_store,
         freshness=metadata_store.provided.freshness,
         resolution=download_settings.provided.gate,
@@ -400,6 +404,7 @@ class Container(containers.DeclarativeContainer):
         check_cache=cache_session.provided.check,
         clock=clock,
         progress=listener,
+        absent_tiles=absent_tiles,
     )
     area_survey = providers.Factory(
         AreaSurvey,
@@ -414,6 +419,7 @@ class Container(containers.DeclarativeContainer):
         freshness=metadata_store.provided.freshness,
         clock=clock,
         requests_per_s=providers.Callable(tile_source.get_max_requests_per_s, config),
+        absent_tiles=absent_tiles,
     )
     readable_audit_log = providers.Singleton(
         factories.select_audit_log, config, audit_log.provider, nats_audit_log.provider

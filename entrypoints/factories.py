@@ -154,8 +154,9 @@ def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings
     return DownloadSettings(
         policy=limit_to_run(policy) if in_run else policy,
         gate=ResolutionGate(
-            min_m_per_px=c11.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
+            min_m_per_px=config.min_resolution_m_per_px, max_m_per_px=c11.max_resolution_m_per_px
         ),
+        absent_ttl=timedelta(days=c11.absent_ttl_days),
     )
 
 

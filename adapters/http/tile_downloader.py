@@ -21,7 +21,7 @@ from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import AbsentTiles, TileMetadataStore, TileStore
 from tileferry.domain.retry import Pace
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
 
@@ -49,6 +49,7 @@ class HttpTileDownloader:
     progress: ProgressListener = NULL_LISTENER
     flights: FlightAreas | None = None
     """Records the areas of flights; without it, pins do not protect what is downloaded."""
+    absent_tiles: AbsentTiles | None = None
 
     @provider.default
     def _make_provider(self) -> TileProvider:
@@ -101,4 +102,5 @@ class HttpTileDownloader:
             background=self.background,
             progress=self.progress,
             flights=self.flights,
+            absent_tiles=self.absent_tiles,
         )

@@ -13,6 +13,7 @@ from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
 from tileferry.adapters.memory.tiles import (
+    MemoryAbsentTiles,
     MemoryBlobIndex,
     MemoryTileMetadataStore,
     MemoryTileStore,
@@ -27,6 +28,7 @@ from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [
     "ManualClock",
+    "MemoryAbsentTiles",
     "MemoryArchive",
     "MemoryAuditSink",
     "MemoryBlobIndex",

@@ -135,6 +135,34 @@ class MemoryBlobIndex:
         return moved
 
 
+@define
+class MemoryAbsentTiles:
+    """Absent tiles in a dictionary."""
+
+    _absent: dict[TileId, datetime] = field(factory=dict, init=False)
+
+    def find_absent(self, tile_ids: Sequence[TileId]) -> dict[TileId, datetime]:
+        """Return when each of these tiles was last absent."""
+        return {tile_id: self._absent[tile_id] for tile_id in tile_ids if tile_id in self._absent}
+
+    def query_absent(
+        self, coverage: TileCoverage, *, source: str
+    ) -> Iterator[tuple[TileId, datetime]]:
+        """Yield the absent tiles of an area."""
+        for tile_id, at in sorted(self._absent.items()):
+            if tile_id.source == source and coverage.contains(tile_id):
+                yield tile_id, at
+
+    def record_absent(self, tile_ids: Sequence[TileId], *, at: datetime) -> None:
+        """Record that the provider did not have these tiles."""
+        self._absent |= dict.fromkeys(tile_ids, at)
+
+    def forget_absent(self, tile_ids: Sequence[TileId]) -> None:
+        """Forget that these tiles were absent."""
+        for tile_id in tile_ids:
+            self._absent.pop(tile_id, None)
+
+
 @define(kw_only=True)
 class MemoryTileMetadataStore:
     """Tile metadata in a dictionary. Inserted tiles become visible with ``flush``."""

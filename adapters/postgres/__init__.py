@@ -1,5 +1,6 @@
 """Postgres adapters: connection, embedded server, schema migrations, and the stores on them."""
 
+from tileferry.adapters.postgres.absent_tiles import PostgresAbsentTiles
 from tileferry.adapters.postgres.audit_log import PostgresAuditLog
 from tileferry.adapters.postgres.cache import PostgresCacheBindings, PostgresCacheLedger
 from tileferry.adapters.postgres.database import Database
@@ -23,6 +24,7 @@ from tileferry.adapters.postgres.work_store import PostgresWorkStore
 __all__ = [
     "Database",
     "EmbeddedServer",
+    "PostgresAbsentTiles",
     "PostgresAuditLog",
     "PostgresBlobIndex",
     "PostgresCacheBindings",

@@ -111,6 +111,20 @@ tiles = Table(
     ),
 )
 
+absent_tiles = Table(
+    "absent_tiles",
+    metadata,
+    Column("source", NAME, nullable=False),
+    Column("zoom", SmallInteger, nullable=False),
+    Column("x", Integer, nullable=False),
+    Column("y", Integer, nullable=False),
+    timestamp_column("absent_at"),
+    PrimaryKeyConstraint("source", "zoom", "x", "y", name="absent_tiles_pkey"),
+    CheckConstraint("zoom BETWEEN 0 AND 21", name="absent_tiles_zoom"),
+    CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="absent_tiles_x"),
+    CheckConstraint("y >= 0 AND y < (1 << zoom::integer)", name="absent_tiles_y"),
+)
+
 flight_pins = Table(
     "flight_pins",
     metadata,

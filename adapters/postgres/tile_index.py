@@ -174,6 +174,13 @@ def id_columns(tile_ids: Sequence[TileId]) -> dict[str, list[Any]]:
     }
 
 
+WANTED_TILES = (
+    "unnest(CAST(:source AS text[]), CAST(:zoom AS smallint[]), CAST(:x AS integer[]),"
+    " CAST(:y AS integer[])) AS wanted(source, zoom, x, y)"
+)
+"""The tiles of ``id_columns`` as a relation."""
+
+
 def lock_tiles_sql(**more: str) -> str:
     """Return a ``WITH held AS`` clause that locks the tiles of ``id_columns``.
 

@@ -14,6 +14,7 @@ from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
+    WANTED_TILES,
     TileRow,
     id_columns,
     id_values,
@@ -279,9 +280,7 @@ _HOLD = text(
     f" FROM tiles JOIN held ON {IS_HELD}"
 )
 _FIND_STORED = text(
-    "SELECT tiles.* FROM unnest(CAST(:source AS text[]), CAST(:zoom AS smallint[]),"
-    " CAST(:x AS integer[]), CAST(:y AS integer[])) AS wanted(source, zoom, x, y)"
-    " JOIN tiles USING (source, zoom, x, y)"
+    f"SELECT tiles.* FROM {WANTED_TILES} JOIN tiles USING (source, zoom, x, y)"  # noqa: S608  # interpolates constants only
 )
 _MARK_UPLOADED = text(
     f"{lock_tiles_sql()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above

@@ -15,7 +15,7 @@ from tileferry.application.ports.progress import (
     ProgressListener,
     Task,
 )
-from tileferry.application.ports.tiles import TileCatalogue
+from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -111,7 +111,7 @@ class ReadinessReport:
         """
         sides: dict[bool, list[FlawRegion]] = {}
         for patch in self.iter_patches() if not self.verdict.is_go else ():
-            if patch.flaw.is_blocking:
+            if patch.flaw.is_repairable:
                 east = patch.tiles.x_min * 2 < 1 << patch.tiles.zoom
                 crosses = self.coverage.bbox.crosses_antimeridian
                 sides.setdefault(crosses and east, []).append(patch)
@@ -125,6 +125,7 @@ class FlightReadiness:
     tile_metadata_store: TileCatalogue
     check_bytes: BytesCheck | None = None
     """``None``: no tile is read."""
+    absent_tiles: AbsentTiles | None = None
     progress: ProgressListener = NULL_LISTENER
 
     def assess(
@@ -154,6 +155,7 @@ class FlightReadiness:
             for defect in defects:
                 worst.add(tile.tile_id, defect)
             self.progress(processed)
+        self._mark_absent(marks, worst, source)
         return ReadinessReport(
             coverage=coverage,
             source=source,
@@ -178,6 +180,15 @@ class FlightReadiness:
             tile = current
         return tile, None
 
+    def _mark_absent(self, marks: ReadinessMap, worst: "_WorstTiles", source: str) -> None:
+        """Tell tiles that the provider does not have from other holes."""
+        if self.absent_tiles is None:
+            return
+        for tile_id, at in self.absent_tiles.query_absent(marks.coverage, source=source):
+            if marks.mark_absent(tile_id):
+                detail = f"absent at the provider on {at.astimezone(UTC).date().isoformat()}"
+                worst.add(tile_id, Defect(Flaw.ABSENT, 0.0, detail))
+
 
 @frozen(kw_only=True)
 class ReadinessQuery:
@@ -189,6 +200,8 @@ class ReadinessQuery:
     flown_at: datetime
     source: str
     holes_max: int = 0
+    accepts_absent: bool | None = None
+    """``None``: as configured."""
     quick: bool = False
     """Use only the metadata; read no tile."""
 
@@ -208,6 +221,9 @@ class ReadinessCheck:
     check_cache: Callable[[], None]
     """Raises if the database belongs to another cache."""
     clock: Clock
+    absent_tiles: AbsentTiles | None = None
+    accepts_absent: bool = False
+    """Unless a query says otherwise: whether tiles that the provider does not have are accepted."""
     progress: ProgressListener = NULL_LISTENER
 
     def check(self, query: ReadinessQuery) -> ReadinessReport:
@@ -217,11 +233,16 @@ class ReadinessCheck:
             now=query.now,
             flown_at=query.flown_at,
             holes_max=query.holes_max,
+            accepts_absent=self.accepts_absent
+            if query.accepts_absent is None
+            else query.accepts_absent,
             freshness=self.freshness,
             resolution=self.resolution,
         )
         use_case = FlightReadiness(
-            tile_metadata_store=self.tile_metadata_store, progress=self.progress
+            tile_metadata_store=self.tile_metadata_store,
+            absent_tiles=self.absent_tiles,
+            progress=self.progress,
         )
         if not query.quick:
             self.check_cache()
@@ -229,7 +250,13 @@ class ReadinessCheck:
         return use_case.assess(query.coverage, standard, source=query.source)
 
     def check_flight(
-        self, flight: Flight, *, on: date | None = None, holes_max: int = 0, quick: bool = False
+        self,
+        flight: Flight,
+        *,
+        on: date | None = None,
+        holes_max: int = 0,
+        accepts_absent: bool | None = None,
+        quick: bool = False,
     ) -> "FlightVerdict":
         """Assess each area of a flight, today or ``on`` a later day, by its sector and source."""
         now = datetime.fromtimestamp(self.clock.now(), UTC)
@@ -242,6 +269,7 @@ class ReadinessCheck:
                 flown_at=flown_at,
                 source=item.source,
                 holes_max=holes_max,
+                accepts_absent=accepts_absent,
                 quick=quick,
             )
             for item in flight.areas

@@ -9,6 +9,7 @@ from logging import Logger
 from attrs import asdict, define, field
 
 from tileferry.application.cache.tile_lookup import UseMarks, is_readable
+from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.download_run import DownloadRun, DownloadSettings
 from tileferry.application.download.listing_selector import ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
@@ -25,7 +26,7 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import TileCatalogue, TileStore
+from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue, TileStore
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -74,6 +75,8 @@ class AreaDownload:
     progress: ProgressListener = NULL_LISTENER
     flights: FlightAreas | None = None
     """Records the areas of flights, so that pins protect them; partitions have no flight."""
+    absent_tiles: AbsentTiles | None = None
+    """Remembers tiles that the provider does not have; ``None``: they are requested each time."""
     marks_complete: bool = True
     """Whether a completed request is a no-op when it is repeated."""
 
@@ -107,7 +110,8 @@ class AreaDownload:
                 self._log_end(report)
                 return report
             selector = self._create_selector(request, done, now)
-            run = DownloadRun(self, request, request_hash, journal, selector, marks)
+            absences = AbsenceLog(self.absent_tiles, now)
+            run = DownloadRun(self, request, request_hash, journal, selector, marks, absences)
             try:
                 report = run.execute()
             except BaseException as error:
@@ -189,9 +193,15 @@ class AreaDownload:
             resolution=self.settings.gate, freshness=self.tile_metadata_store.freshness, now=now
         )
         return ListingSelector(
-            rule=TileSelection(gates=gates, sector=request.sector_class, mode=self.settings.mode),
+            rule=TileSelection(
+                gates=gates,
+                sector=request.sector_class,
+                mode=self.settings.mode,
+                absent_ttl=self.settings.absent_ttl,
+            ),
             tile_metadata_store=self.tile_metadata_store,
             done=done,
+            absent_tiles=self.absent_tiles,
             is_intact=self._is_intact,
         )
 

@@ -23,7 +23,7 @@ from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import TileCatalogue
+from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.tiles import (
     DownloadRequest,
@@ -51,6 +51,7 @@ class AreaSurvey:
     settings: DownloadSettings
     freshness: FreshnessRule
     clock: Clock
+    absent_tiles: AbsentTiles | None = None
     requests_per_s: float | None = None
     """The provider's request limit; ``None``: unlimited."""
 
@@ -98,6 +99,7 @@ class AreaSurvey:
             settings=self.settings,
             freshness=self.freshness,
             clock=self.clock,
+            absent_tiles=self.absent_tiles,
         ).plan(request)
 
     def _estimate(

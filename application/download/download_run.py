@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -10,6 +11,7 @@ from attrs import define, field, frozen, validators
 
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.cache.tile_lookup import UseMarks
+from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.ports.downloads import ListingSpool, TileFate
@@ -41,7 +43,7 @@ from tileferry.domain.tiles import (
     TileSummary,
     should_abort_download,
 )
-from tileferry.domain.tiles.selection import Disposition, FetchMode
+from tileferry.domain.tiles.selection import ABSENT_TTL, Disposition, FetchMode
 from tileferry.domain.validation import number
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class DownloadSettings:
     mode: FetchMode = FetchMode.MISSING
     policy: RetryPolicy = DOWNLOAD_POLICY
     gate: ResolutionGate = field(factory=ResolutionGate)
+    absent_ttl: timedelta = ABSENT_TTL
+    """How long a tile that the provider did not have is not requested again."""
     listing: ListingLimits = field(factory=ListingLimits)
     group: GroupLimits = field(factory=GroupLimits)
     max_failures_share: float | None = field(
@@ -74,8 +78,10 @@ class DownloadRun:
     journal: Journal
     selector: ListingSelector
     marks: UseMarks
+    absences: AbsenceLog
     requested: int = field(default=0, init=False)
     fates: Counter[TileFate] = field(factory=Counter, init=False)
+    refused: Counter[ResolutionVerdict] = field(factory=Counter, init=False)
     already_stored: int = field(default=0, init=False)
     reused_downgraded: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
@@ -130,6 +136,11 @@ class DownloadRun:
             aborted=aborted,
             next_retry_at_s=None if done else self._compute_next_retry_at_s(),
             tiles_reused=self.already_stored,
+            reasons=self.selector.rule.explain_refusals(
+                self.refused,
+                too_old=tally.tiles_rejected_freshness,
+                absent=tally.tiles_missing,
+            ),
         )
 
     # Steps
@@ -145,12 +156,16 @@ class DownloadRun:
                     case Disposition.FETCH:
                         listed.append(tile.listed)
                         estimated_bytes += tile.listed.estimated_bytes
+                        if tile.absent_at is not None:
+                            self.absences.add_requested(tile.listed.tile_id)
                     case Disposition.REUSE | Disposition.REUSE_DOWNGRADED:
                         self._reuse(tile, reused)
                     case Disposition.REFUSE_RESOLUTION:
                         self._check_resolution(tile.listed, tile.listed.resolution_m_per_px)
                     case Disposition.REFUSE_FRESHNESS:
                         self._count(TileFate.REJECTED_FRESHNESS)
+                    case Disposition.SKIP_ABSENT:
+                        self._count(TileFate.MISSING)
                     case _:
                         assert_never(tile.disposition)
             self.journal.append(reused)
@@ -219,6 +234,7 @@ class DownloadRun:
         finally:
             self.durable = commit.durable
             uses.progress(TilesStored(tiles=commit.durable))
+            self.absences.flush()
 
     def _store_all(
         self,
@@ -249,7 +265,7 @@ class DownloadRun:
     ) -> None:
         """Store a tile unless a gate refuses it; count the result."""
         if isinstance(tile, Exception):
-            self._record_failure(tile)
+            self._record_failure(listed.tile_id, tile)
             return
         self.retries += tile.attempts - 1
         resolution = tile.resolution_m_per_px
@@ -267,6 +283,7 @@ class DownloadRun:
         except FreshnessRejectionError:
             self._count(TileFate.REJECTED_FRESHNESS)
             return
+        self.absences.add_stored(tile.tile_id)
         self.bytes_downloaded += len(tile.content)
         fresh = label is FreshnessLabel.FRESH
         self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(tile.content))
@@ -287,12 +304,13 @@ class DownloadRun:
         verdict = self.deps.settings.gate.judge(resolution_m_per_px)
         if verdict is ResolutionVerdict.ACCEPTED:
             return True
+        self.refused[verdict] += 1
         self._count(TileFate.REJECTED_RESOLUTION)
         self.deps.logger.warning(
             "tile %s is refused: %s m/px is %s",
             tile.tile_id,
             resolution_m_per_px,
-            verdict.value.replace("_", " "),
+            self.deps.settings.gate.describe(verdict),
             extra={
                 "kind": "c11.download.resolution_rejected",
                 "tile_id": str(tile.tile_id),
@@ -301,7 +319,7 @@ class DownloadRun:
         )
         return False
 
-    def _record_failure(self, error: Exception) -> None:
+    def _record_failure(self, tile_id: TileId, error: Exception) -> None:
         """Count a failed tile, and abort the run if the limit is exceeded."""
         if not isinstance(error, SatelliteProviderError | RateLimitedError):
             self.failure = error
@@ -309,6 +327,7 @@ class DownloadRun:
         self.retries += error.attempts - 1
         fault = error.fault if isinstance(error, SatelliteProviderError) else None
         if fault is not None and fault.is_missing_tile:
+            self.absences.add_absent(tile_id)
             self._count(TileFate.MISSING)
             return
         self._count(TileFate.FAILED)

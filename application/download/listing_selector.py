@@ -1,10 +1,11 @@
 """Decide which listed tiles to fetch, with one lookup in the cache for many tiles."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from attrs import define, frozen
 
-from tileferry.application.ports.tiles import TileCatalogue
+from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.domain.tiles import TileId, TileMetadata, TileSet, TileSummary
 from tileferry.domain.tiles.selection import Disposition, TileSelection
 
@@ -12,24 +13,15 @@ LOOKUP_TILES_MAX = 2_000
 """A page may have more tiles; this bounds the rows in memory."""
 
 
-def iter_stored(
-    page: Sequence[TileSummary], store: TileCatalogue, *, skip: Container[TileId] = ()
-) -> Iterator[tuple[TileSummary, TileMetadata | None]]:
-    """Yield the tiles of a page, each with the tile that the cache has; some are not looked up."""
-    for start in range(0, len(page), LOOKUP_TILES_MAX):
-        part = page[start : start + LOOKUP_TILES_MAX]
-        known = store.find_stored([tile.tile_id for tile in part if tile.tile_id not in skip])
-        for tile in part:
-            yield tile, known.get(tile.tile_id)
-
-
 @frozen
 class SelectedTile:
-    """A listed tile, what to do with it, and the stored tile that was considered."""
+    """A listed tile, what to do with it, and what was known of it."""
 
     listed: TileSummary
     disposition: Disposition
     stored: TileMetadata | None = None
+    absent_at: datetime | None = None
+    """When the provider last did not have it."""
 
 
 @define(kw_only=True)
@@ -40,20 +32,34 @@ class ListingSelector:
     tile_metadata_store: TileCatalogue
     done: TileSet
     """Tiles that an earlier run of the same request stored; they are reused as they are."""
+    absent_tiles: AbsentTiles | None = None
+    """``None``: it is not remembered which tiles the provider does not have."""
     is_intact: Callable[[TileMetadata], bool] = lambda _tile: True
     """Whether the bytes of a stored tile are readable; a damaged tile is fetched again."""
 
     def iter_selected(self, page: Sequence[TileSummary]) -> Iterator[SelectedTile]:
         """Yield the tiles of a page with what to do with them, in the order of the listing."""
-        for tile, stored in iter_stored(page, self.tile_metadata_store, skip=self.done):
-            if tile.tile_id in self.done:
+        for start in range(0, len(page), LOOKUP_TILES_MAX):
+            yield from self._select_part(page[start : start + LOOKUP_TILES_MAX])
+
+    def _select_part(self, part: Sequence[TileSummary]) -> Iterator[SelectedTile]:
+        new = [tile.tile_id for tile in part if tile.tile_id not in self.done]
+        stored = self.tile_metadata_store.find_stored(new)
+        absent: Mapping[TileId, datetime] = {}
+        if self.absent_tiles is not None:
+            absent = self.absent_tiles.find_absent([tile for tile in new if tile not in stored])
+        for tile in part:
+            tile_id = tile.tile_id
+            if tile_id in self.done:
                 yield SelectedTile(tile, Disposition.REUSE)
             else:
-                yield self._select(tile, stored)
+                yield self._select(tile, stored.get(tile_id), absent.get(tile_id))
 
-    def _select(self, listed: TileSummary, stored: TileMetadata | None) -> SelectedTile:
-        found = self.rule.select(listed, stored)
+    def _select(
+        self, listed: TileSummary, stored: TileMetadata | None, absent_at: datetime | None
+    ) -> SelectedTile:
+        found = self.rule.select(listed, stored, absent_at)
         if found.is_reuse and stored is not None and not self.is_intact(stored):
             stored = None
-            found = self.rule.select(listed, stored)
-        return SelectedTile(listed, found, stored)
+            found = self.rule.select(listed, stored, absent_at)
+        return SelectedTile(listed, found, stored, absent_at)

@@ -10,13 +10,13 @@ from typing import Protocol, assert_never
 from attrs import define, evolve, field, frozen
 
 from tileferry.application.download.download_run import DownloadSettings
-from tileferry.application.download.listing_selector import ListingSelector, iter_stored
+from tileferry.application.download.listing_selector import LOOKUP_TILES_MAX, ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
-from tileferry.application.ports.tiles import TileCatalogue
+from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.tiles import (
     DownloadRequest,
@@ -75,8 +75,11 @@ def summarize_listing(
     """Return the totals of a listing by zoom level, without keeping its tiles."""
     found = {zoom: ListingSummary() for zoom in coverage.zoom_levels}
     for page in pages:
-        for tile, stored in iter_stored(page, tile_metadata_store):
-            found[tile.tile_id.zoom].add(tile, stored, gates)
+        for start in range(0, len(page), LOOKUP_TILES_MAX):
+            part = page[start : start + LOOKUP_TILES_MAX]
+            stored = tile_metadata_store.find_stored([tile.tile_id for tile in part])
+            for tile in part:
+                found[tile.tile_id.zoom].add(tile, stored.get(tile.tile_id), gates)
     return found
 
 
@@ -101,6 +104,8 @@ class DownloadPlan:
     """In the cache already; not fetched."""
     tiles_refused_resolution: int = 0
     tiles_refused_freshness: int = 0
+    tiles_absent: int = 0
+    """Absent at the provider a short while ago; not requested again yet."""
     tiles_stale: int = 0
     """Of those to fetch, too old for the sector: they are downgraded."""
     tiles_to_fetch: int = 0
@@ -133,6 +138,7 @@ class DownloadPlanner:
     settings: DownloadSettings
     freshness: FreshnessRule
     clock: Clock
+    absent_tiles: AbsentTiles | None = None
 
     def plan(self, request: DownloadRequest) -> DownloadPlan:
         """Return the plan of a request, reading its listing once."""
@@ -162,9 +168,12 @@ class DownloadPlanner:
             now=datetime.fromtimestamp(self.clock.now(), UTC),
         )
         selector = ListingSelector(
-            rule=TileSelection(gates=gates, sector=request.sector_class),
+            rule=TileSelection(
+                gates=gates, sector=request.sector_class, absent_ttl=self.settings.absent_ttl
+            ),
             tile_metadata_store=self.tile_metadata_store,
             done=done,
+            absent_tiles=self.absent_tiles,
         )
         counts: Counter[str] = Counter()
         sample: list[TileSummary] = []
@@ -179,6 +188,8 @@ class DownloadPlanner:
                         counts["tiles_refused_resolution"] += 1
                     case Disposition.REFUSE_FRESHNESS:
                         counts["tiles_refused_freshness"] += 1
+                    case Disposition.SKIP_ABSENT:
+                        counts["tiles_absent"] += 1
                     case Disposition.FETCH:
                         counts["tiles_stale"] += gates.is_stale(tile.listed, request.sector_class)
                         counts["tiles_to_fetch"] += 1

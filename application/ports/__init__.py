@@ -36,6 +36,7 @@ from tileferry.application.ports.retries import (
     Telemetry,
 )
 from tileferry.application.ports.tiles import (
+    AbsentTiles,
     BlobIndex,
     TileCatalogue,
     TileMetadataStore,
@@ -45,6 +46,7 @@ from tileferry.application.ports.tiles import (
 from tileferry.application.ports.uploads import TileUploader
 
 __all__ = [
+    "AbsentTiles",
     "AsyncSleep",
     "AuditLog",
     "AuditSink",

@@ -1,6 +1,7 @@
 """The bytes of tiles, and their metadata."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from tileferry.domain.tiles import (
@@ -9,6 +10,7 @@ from tileferry.domain.tiles import (
     FreshnessLabel,
     FreshnessRule,
     NewTile,
+    TileCoverage,
     TileId,
     TileMetadata,
     VotingStatus,
@@ -138,6 +140,28 @@ class TileCatalogue(Protocol):
         Tiles inserted later are not part of the group. The function is called once, in any thread;
         if it fails, its tiles wait for the next ``flush``.
         """
+        ...
+
+
+class AbsentTiles(Protocol):
+    """Remembers which tiles the provider did not have, and when."""
+
+    def find_absent(self, tile_ids: Sequence[TileId]) -> Mapping[TileId, datetime]:
+        """Return when each of these tiles was last absent, if it was, in one query."""
+        ...
+
+    def query_absent(
+        self, coverage: TileCoverage, *, source: str
+    ) -> Iterator[tuple[TileId, datetime]]:
+        """Yield the absent tiles of an area, and when each was last absent."""
+        ...
+
+    def record_absent(self, tile_ids: Sequence[TileId], *, at: datetime) -> None:
+        """Record durably that the provider did not have these tiles at a time."""
+        ...
+
+    def forget_absent(self, tile_ids: Sequence[TileId]) -> None:
+        """Forget durably that these tiles were absent."""
         ...
 
 

@@ -153,7 +153,7 @@ class DownloadTally:
     tiles_rejected_freshness: int = field(default=0, validator=integer(0))
     tiles_downgraded: int = field(default=0, validator=integer(0))
     tiles_missing: int = field(default=0, validator=integer(0))
-    """Tiles that the provider listed but could not deliver."""
+    """Tiles that are listed, but absent at the provider."""
     tiles_failed: int = field(default=0, validator=integer(0))
     bytes_downloaded: int = field(default=0, validator=integer(0))
     retry_count: int = field(default=0, validator=integer(0))
@@ -183,12 +183,8 @@ class DownloadTally:
         return self.tiles_downloaded + rejected + self.tiles_missing + self.tiles_failed
 
     def is_complete(self, tiles_requested: int) -> bool:
-        """Return whether every tile was stored or rejected by a gate."""
-        return (
-            self.tiles_accounted == tiles_requested
-            and self.tiles_missing == 0
-            and self.tiles_failed == 0
-        )
+        """Return whether every tile was stored, rejected by a gate or absent at the provider."""
+        return self.tiles_accounted == tiles_requested and self.tiles_failed == 0
 
 
 def determine_download_outcome(
@@ -196,9 +192,9 @@ def determine_download_outcome(
 ) -> DownloadOutcome:
     """Return the outcome of a batch.
 
-    Success: every tile was stored or rejected by a gate. A rejection is a decision, not a failure.
-    Failure: an error ended the run (``aborted``), or every attempted tile failed. Partial:
-    otherwise. Some tiles failed, were missing or were not attempted, and can be retried.
+    Success: every tile was stored, rejected by a gate or absent at the provider; a retry would not
+    change that. Failure: an error ended the run (``aborted``), or every attempted tile failed.
+    Partial: otherwise. Some tiles failed or were not attempted, and can be retried.
     """
     if aborted:
         return DownloadOutcome.FAILURE
@@ -236,6 +232,8 @@ class DownloadBatchReport:
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
     tiles_reused: int = field(default=0, validator=integer(0))
     """Tiles among ``tiles_downloaded`` that were in the cache already; they were not fetched."""
+    reasons: tuple[str, ...] = ()
+    """Why tiles are not in the cache although nothing failed: the gates, or absent tiles."""
 
     def __attrs_post_init__(self) -> None:
         tally = self.tally  # raises on impossible counts
@@ -251,9 +249,9 @@ class DownloadBatchReport:
         elif self.outcome is DownloadOutcome.SUCCESS and not tally.is_complete(
             self.tiles_requested
         ):
-            self._refuse("cannot be a success: tiles failed, are missing or were not attempted")
+            self._refuse("cannot be a success: tiles failed or were not attempted")
         elif self.outcome is DownloadOutcome.PARTIAL and tally.is_complete(self.tiles_requested):
-            self._refuse("cannot be partial: every tile was stored or rejected")
+            self._refuse("cannot be partial: every tile was stored, rejected or absent")
 
     @property
     def tally(self) -> DownloadTally:
@@ -273,6 +271,7 @@ class DownloadBatchReport:
         aborted: bool = False,
         next_retry_at_s: float | None = None,
         tiles_reused: int = 0,
+        reasons: Iterable[str] = (),
     ) -> "DownloadBatchReport":
         """Build the report of a run; ``determine_download_outcome`` computes the outcome from the
         counts.
@@ -284,6 +283,7 @@ class DownloadBatchReport:
             tiles_requested=tiles_requested,
             next_retry_at_s=next_retry_at_s,
             tiles_reused=tiles_reused,
+            reasons=tuple(reasons),
             **asdict(tally),
         )
 
@@ -331,4 +331,6 @@ def combine_reports(
         tiles_requested=sum(report.tiles_requested for report in worked),
         aborted=aborted,
         next_retry_at_s=min(waits, default=None),
+        tiles_reused=sum(report.tiles_reused for report in worked),
+        reasons=[reason for report in worked for reason in report.reasons],
     )

@@ -12,6 +12,7 @@ from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import as_float, check_aware, number, positive
 
 MIN_M_PER_PX = 0.5
+_DEFAULT_MIN: float | None = MIN_M_PER_PX
 
 
 class ResolutionVerdict(StrEnum):
@@ -25,9 +26,13 @@ class ResolutionVerdict(StrEnum):
 
 @frozen(kw_only=True)
 class ResolutionGate:
-    """Accepts metres per pixel from the minimum to the optional maximum, both included."""
+    """Accepts metres per pixel from the minimum to the maximum, both included and optional."""
 
-    min_m_per_px: float = field(default=MIN_M_PER_PX, converter=as_float, validator=positive)
+    min_m_per_px: float | None = field(
+        default=_DEFAULT_MIN,
+        converter=converters.optional(as_float),
+        validator=validators.optional(positive),
+    )
     max_m_per_px: float | None = field(
         default=None,
         converter=converters.optional(as_float),
@@ -35,7 +40,8 @@ class ResolutionGate:
     )
 
     def __attrs_post_init__(self) -> None:
-        if self.max_m_per_px is not None and self.max_m_per_px < self.min_m_per_px:
+        least, most = self.min_m_per_px, self.max_m_per_px
+        if least is not None and most is not None and most < least:
             raise InvalidValueError(
                 field="ResolutionGate.max_m_per_px",
                 value=self.max_m_per_px,
@@ -50,11 +56,25 @@ class ResolutionGate:
             return ResolutionVerdict.UNREADABLE
         if not 0.0 < resolution_m_per_px < math.inf:  # false for NaN
             return ResolutionVerdict.UNREADABLE
-        if resolution_m_per_px < self.min_m_per_px:
+        if self.min_m_per_px is not None and resolution_m_per_px < self.min_m_per_px:
             return ResolutionVerdict.BELOW_MINIMUM
         if self.max_m_per_px is not None and resolution_m_per_px > self.max_m_per_px:
             return ResolutionVerdict.ABOVE_MAXIMUM
         return ResolutionVerdict.ACCEPTED
+
+    def describe(self, verdict: ResolutionVerdict) -> str:
+        """Return what a verdict means, with the limit and the setting behind it."""
+        match verdict:
+            case ResolutionVerdict.BELOW_MINIMUM:
+                return f"finer than {self.min_m_per_px:g} m/px (c11.min_resolution_m_per_px)"
+            case ResolutionVerdict.ABOVE_MAXIMUM:
+                return f"coarser than {self.max_m_per_px:g} m/px (c11.max_resolution_m_per_px)"
+            case ResolutionVerdict.UNREADABLE:
+                return "without a readable resolution"
+            case ResolutionVerdict.ACCEPTED:
+                return "within the accepted resolution"
+            case _:
+                assert_never(verdict)
 
 
 FUTURE_TOLERANCE = timedelta(days=1)

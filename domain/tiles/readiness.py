@@ -26,14 +26,15 @@ class Flaw(StrEnum):
 
     DAMAGED = "damaged"
     HOLE = "hole"
+    ABSENT = "absent"
     STALE = "stale"
     SUB_SPEC = "sub_spec"
     DOWNGRADED = "downgraded"
 
     @property
-    def is_blocking(self) -> bool:
-        """Whether it causes NO-GO. Other flaws cause a warning."""
-        return self is not Flaw.DOWNGRADED
+    def is_repairable(self) -> bool:
+        """Whether it causes NO-GO, and a download may fix it."""
+        return self not in {Flaw.DOWNGRADED, Flaw.ABSENT}
 
     @property
     def meaning(self) -> str:
@@ -44,6 +45,7 @@ class Flaw(StrEnum):
 _MEANINGS = {
     Flaw.DAMAGED: "damaged in the cache",
     Flaw.HOLE: "not in the cache",
+    Flaw.ABSENT: "absent at the provider",
     Flaw.STALE: "too old for the sector",
     Flaw.SUB_SPEC: "outside the accepted resolution",
     Flaw.DOWNGRADED: "downgraded for age",
@@ -70,6 +72,8 @@ class FlightStandard:
     flown_at: datetime = field(validator=aware)
     """The time of the flight. A tile that is fresh now may be stale by then."""
     holes_max: int = field(default=0, validator=integer(0))
+    accepts_absent: bool = False
+    """Whether tiles that the provider does not have are a warning instead of a reason."""
     freshness: FreshnessRule = field(factory=FreshnessRule, validator=instance(FreshnessRule))
     resolution: ResolutionGate = field(factory=ResolutionGate, validator=instance(ResolutionGate))
 
@@ -104,7 +108,8 @@ class FlightStandard:
             return self._build_age_defect(Flaw.STALE, tile)
         if label is FreshnessLabel.DOWNGRADED:
             return self._build_age_defect(Flaw.DOWNGRADED, tile)
-        if tile.freshness is FreshnessLabel.DOWNGRADED:
+        # The label was given for the sector that the tile was stored for; another may serve too.
+        if tile.freshness is FreshnessLabel.DOWNGRADED and tile.sector_class is self.sector:
             return Defect(Flaw.DOWNGRADED, 0.0, "downgraded when it was stored")
         return None
 
@@ -130,10 +135,9 @@ class FlightStandard:
         return Defect(flaw, ahead_days, f"dated {ahead_days:.0f} days in the future")
 
     def _build_resolution_defect(self, m_per_px: float, verdict: ResolutionVerdict) -> Defect:
-        detail = f"{m_per_px:g} m/px, {verdict.value.replace('_', ' ')}"
-        if verdict is ResolutionVerdict.BELOW_MINIMUM:
-            return Defect(Flaw.SUB_SPEC, self.resolution.min_m_per_px / m_per_px, detail)
-        return Defect(Flaw.SUB_SPEC, m_per_px, detail)
+        detail = f"{m_per_px:g} m/px, {self.resolution.describe(verdict)}"
+        is_finer = verdict is ResolutionVerdict.BELOW_MINIMUM
+        return Defect(Flaw.SUB_SPEC, 1 / m_per_px if is_finer else m_per_px, detail)
 
 
 @frozen(kw_only=True)
@@ -146,7 +150,7 @@ class ReadinessCount:
     @property
     def present(self) -> int:
         """The number of tiles in the cache, with or without flaws."""
-        return self.tiles - self.flaws[Flaw.HOLE]
+        return self.tiles - self.flaws[Flaw.HOLE] - self.flaws[Flaw.ABSENT]
 
     def __add__(self, other: "ReadinessCount") -> "ReadinessCount":
         return ReadinessCount(
@@ -174,27 +178,31 @@ class ReadinessVerdict:
 
 
 def judge_area(by_zoom: Mapping[int, ReadinessCount], standard: FlightStandard) -> ReadinessVerdict:
-    """Return NO-GO if any tile is damaged, stale or sub-spec, or if there are too many holes.
+    """Return NO-GO if any tile is damaged, stale or sub-spec, or if too many are not there.
 
-    A zoom level without any tile is always NO-GO, regardless of ``holes_max``.
+    A zoom level without any tile is always NO-GO, whatever the standard allows.
     """
     reasons: list[str] = []
     warnings: list[str] = []
     count = sum(by_zoom.values(), NO_TILES)
+    empty = [str(zoom) for zoom, level in by_zoom.items() if level.tiles and not level.present]
     for flaw in Flaw:
         tiles = count.flaws[flaw]
         if not tiles:
             continue
         says = f"{_format_tile_count(tiles)} {flaw.meaning}"
-        if flaw is Flaw.HOLE:
-            says += f", {standard.holes_max:,} allowed"
-            empty = [zoom for zoom, level in by_zoom.items() if level.tiles and not level.present]
-            if empty:
-                says += f"; no tiles at zoom {', '.join(map(str, empty))}"
-            grounds = tiles > standard.holes_max or bool(empty)
-        else:
-            grounds = flaw.is_blocking
-        (reasons if grounds else warnings).append(says)
+        match flaw:
+            case Flaw.HOLE:
+                says += f", {standard.holes_max:,} allowed"
+                is_accepted = tiles <= standard.holes_max
+            case Flaw.ABSENT:
+                is_accepted = standard.accepts_absent
+            case _:
+                is_accepted = flaw is Flaw.DOWNGRADED
+        if flaw in {Flaw.HOLE, Flaw.ABSENT} and empty:
+            says += f"; no tiles at zoom {', '.join(empty)}"
+            is_accepted = False
+        (warnings if is_accepted else reasons).append(says)
     return ReadinessVerdict(reasons=tuple(reasons), warnings=tuple(warnings))
 
 

@@ -15,9 +15,15 @@ REGIONS_MIN = (
     2  # an area that crosses the antimeridian has two parts, which cannot form one rectangle
 )
 _PRESENT = 1
-_BITS = {Flaw.DAMAGED: 2, Flaw.STALE: 4, Flaw.SUB_SPEC: 8, Flaw.DOWNGRADED: 16}
-_MARKS = [0, *range(_PRESENT, 32, 2)]
-"""All possible marks of a tile: 0 for a hole, or the present bit with any flaw bits."""
+_BITS = {
+    Flaw.DAMAGED: 2,
+    Flaw.STALE: 4,
+    Flaw.SUB_SPEC: 8,
+    Flaw.DOWNGRADED: 16,
+    Flaw.ABSENT: 128,
+}
+_MARKS = [0, _BITS[Flaw.ABSENT], *range(_PRESENT, 32, 2)]
+"""All possible marks of a tile: a hole, absent, or the present bit with any flaw bits."""
 _RUN = re.compile(rb"\x01+")
 
 
@@ -170,6 +176,14 @@ class ReadinessMap:
                 grid.marks[grid.index(tile)] |= _PRESENT
                 for flaw in flaws:
                     grid.marks[grid.index(tile)] |= _BITS[flaw]
+                return True
+        return False
+
+    def mark_absent(self, tile: TileId) -> bool:
+        """Mark a tile of the area as absent, unless it is present; return whether it was marked."""
+        for grid in self._grids.get(tile.zoom, ()):
+            if grid.tiles.contains(tile) and not grid.marks[grid.index(tile)]:
+                grid.marks[grid.index(tile)] = _BITS[Flaw.ABSENT]
                 return True
         return False
 

@@ -1,6 +1,7 @@
 """Which tiles of a listing a download fetches, and which the cache already has."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
@@ -9,6 +10,7 @@ from attrs import field, frozen
 from tileferry.domain.errors import FreshnessRejectionError
 from tileferry.domain.tiles.download import TileSummary
 from tileferry.domain.tiles.gates import (
+    FUTURE_TOLERANCE,
     FreshnessLabel,
     FreshnessRule,
     ResolutionGate,
@@ -18,6 +20,8 @@ from tileferry.domain.tiles.gates import (
 from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.voting import VotingStatus
 from tileferry.domain.validation import aware, instance
+
+ABSENT_TTL = timedelta(days=7)
 
 
 class FetchMode(StrEnum):
@@ -89,6 +93,8 @@ class Disposition(StrEnum):
     """The same, but it is too old for the sector to be fresh."""
     REFUSE_RESOLUTION = "refuse_resolution"
     REFUSE_FRESHNESS = "refuse_freshness"
+    SKIP_ABSENT = "skip_absent"
+    """The provider did not have it a short while ago."""
 
     @property
     def is_reuse(self) -> bool:
@@ -108,6 +114,8 @@ class TileSelection:
     gates: TileGates = field(validator=instance(TileGates))
     sector: SectorClass = field(validator=instance(SectorClass))
     mode: FetchMode = FetchMode.MISSING
+    absent_ttl: timedelta = ABSENT_TTL
+    """How long an absent tile is not requested again."""
 
     def find_reuse_label(self, stored: TileMetadata, listed: TileSummary) -> FreshnessLabel | None:
         """Return the label under which a stored tile serves this request; ``None``: it may not.
@@ -119,8 +127,24 @@ class TileSelection:
             return None
         return self.gates.find_label(stored, self.sector) if self.gates.accepts(stored) else None
 
-    def select(self, listed: TileSummary, stored: TileMetadata | None) -> Disposition:
-        """Return what to do with a listed tile, given the stored one, if any."""
+    def is_absent(self, listed: TileSummary, absent_at: datetime) -> bool:
+        """Return whether a tile that was absent at a time is taken to be absent still.
+
+        Not if the provider lists imagery that was produced since.
+        """
+        age = self.gates.now - absent_at
+        return -FUTURE_TOLERANCE <= age < self.absent_ttl and listed.produced_at <= absent_at
+
+    def select(
+        self,
+        listed: TileSummary,
+        stored: TileMetadata | None,
+        absent_at: datetime | None = None,
+    ) -> Disposition:
+        """Return what to do with a listed tile, given what is known of it.
+
+        ``absent_at`` is when the provider last did not have it.
+        """
         match self.mode:
             case FetchMode.MISSING | FetchMode.REPAIR:
                 label = None if stored is None else self.find_reuse_label(stored, listed)
@@ -134,4 +158,25 @@ class TileSelection:
             return Disposition.REFUSE_RESOLUTION
         if self.gates.find_label(listed, self.sector) is None:
             return Disposition.REFUSE_FRESHNESS
+        if (
+            absent_at is not None
+            and self.mode is not FetchMode.AGAIN
+            and self.is_absent(listed, absent_at)
+        ):
+            return Disposition.SKIP_ABSENT
         return Disposition.FETCH
+
+    def explain_refusals(
+        self, refused: Mapping[ResolutionVerdict, int], *, too_old: int, absent: int
+    ) -> tuple[str, ...]:
+        """Return why tiles are not in the cache although nothing failed, with the settings."""
+        gates, sector = self.gates, self.sector
+        reasons = {gates.resolution.describe(verdict): count for verdict, count in refused.items()}
+        limit = f"{gates.freshness.max_age_days(sector):g} days"
+        reasons[f"too old for sector {sector.value}, whose limit is {limit}"] = too_old
+        reasons["absent at the provider"] = absent
+        return tuple(
+            f"{'1 tile is' if count == 1 else f'{count:,} tiles are'} {reason}"
+            for reason, count in reasons.items()
+            if count
+        )

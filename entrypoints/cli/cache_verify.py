@@ -72,6 +72,13 @@ def verify_command(
             "--max-holes", metavar="N", min=0, help="Maximum number of missing tiles (default: 0)."
         ),
     ] = None,
+    accept_absent: Annotated[
+        bool,
+        typer.Option(
+            "--accept-absent",
+            help="Accept tiles that the provider does not have (default: c6.accept_absent).",
+        ),
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Check the metadata only; do not read the tiles.")
     ] = False,
@@ -96,8 +103,9 @@ def verify_command(
     `cache compact` reclaims them.
 
     An area (--bbox or --area, with --zoom) is NO-GO if a tile is damaged, stale or of an
-    unacceptable resolution, or if more than --max-holes tiles are missing. Downgraded tiles are a
-    warning. Several areas are GO if each of them is; --flight alone judges all of its areas.
+    unacceptable resolution, if more than --max-holes tiles are missing, or if the provider does
+    not have a tile, unless that is accepted. Downgraded tiles are a warning. Several areas are GO
+    if each of them is; --flight alone judges all of its areas.
 
     The cache is only read; a download can run at the same time.
     """
@@ -112,7 +120,7 @@ def verify_command(
     has_area = bool(bbox or area)
     if not has_area and flight is None:
         about_area = (zoom, sector, on, source, max_holes, geojson)
-        if quick or any(value is not None for value in about_area):
+        if quick or accept_absent or any(value is not None for value in about_area):
             raise typer.BadParameter("these options need an area; add --bbox, --area or --flight")
         _verify_all_tiles(config, json=json)
         return
@@ -136,6 +144,7 @@ def verify_command(
                     flown_at=flown_at,
                     source=source or installation.config.source,
                     holes_max=max_holes or 0,
+                    accepts_absent=accept_absent or None,
                     quick=quick,
                 )
                 for coverage in parse_coverages(installation.config, bbox, area, zoom or "")
@@ -147,7 +156,11 @@ def verify_command(
             day = None if on is None else parse_day(on, option="--on")
             with ProgressView(progress):
                 judged = installation.readiness.check_flight(
-                    found, on=day, holes_max=max_holes or 0, quick=quick
+                    found,
+                    on=day,
+                    holes_max=max_holes or 0,
+                    accepts_absent=accept_absent or None,
+                    quick=quick,
                 )
         others = installation.flights.find_boxes(flight)
     repairs = [

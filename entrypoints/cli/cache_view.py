@@ -76,6 +76,7 @@ _MARGIN = 4
 
 _NAMES = {
     Flaw.HOLE: "holes",
+    Flaw.ABSENT: "absent",
     Flaw.STALE: "stale",
     Flaw.DOWNGRADED: "downgraded",
     Flaw.SUB_SPEC: "sub-spec",
@@ -88,6 +89,7 @@ _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
     None: ("█", "#", "green"),
     Flaw.DAMAGED: ("X", "X", "bold red"),
     Flaw.HOLE: ("·", ".", "red"),
+    Flaw.ABSENT: ("o", "o", "blue"),
     Flaw.STALE: ("S", "S", "yellow"),
     Flaw.SUB_SPEC: ("R", "R", "magenta"),
     Flaw.DOWNGRADED: ("▒", "d", "cyan"),
@@ -270,6 +272,7 @@ def _area_to_json(
         "judged_at": time_to_json(standard.now),
         "flown_at": time_to_json(standard.flown_at),
         "max_holes": standard.holes_max,
+        "accept_absent": standard.accepts_absent,
         "bytes_checked": checked,
         "total": _count_to_json(report.total, checked=checked),
         "zooms": _zooms_to_json(report.by_zoom, checked=checked),
@@ -300,6 +303,7 @@ def _count_to_json(count: ReadinessCount, *, checked: bool) -> dict[str, int | N
         "tiles": count.tiles,
         "present": count.present,
         "holes": flaws[Flaw.HOLE],
+        "absent": flaws[Flaw.ABSENT],
         "stale": flaws[Flaw.STALE],
         "downgraded": flaws[Flaw.DOWNGRADED],
         "sub_spec": flaws[Flaw.SUB_SPEC],

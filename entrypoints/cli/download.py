@@ -78,8 +78,9 @@ def download_command(
     Tiles that are in the cache already are not fetched, whichever flight or import brought them,
     unless the provider has newer ones or the sector refuses them.
 
-    Exit codes: 0 done, or nothing to do; 3 some tiles are missing; 4 refused (the cache is in use
-    or too small); 5 the provider failed; 6 API key or certificate rejected; 130 stopped.
+    Exit codes: 0 done, or nothing to do; 3 some tiles failed, were refused by a gate or are absent
+    at the provider (the output says which); 4 refused (the cache is in use or too small); 5 the
+    provider failed; 6 API key or certificate rejected; 130 stopped.
     """
     from attrs import asdict
 
@@ -122,7 +123,7 @@ def download_command(
             max_failures_share=None if max_failures is None else max_failures / 100,
         )
         report = combine_reports(reports, aborted=error is not None)
-        code = _choose_exit_code(report, error)
+        code = _choose_exit_code(report, error, accepts_absent=settings.c6.accept_absent)
         if json:
             body = asdict(report)
             if len(requests) > 1:
@@ -189,7 +190,9 @@ def _run_downloads(
     return reports, None
 
 
-def _choose_exit_code(report: "DownloadBatchReport", error: BaseException | None) -> "ExitCode":
+def _choose_exit_code(
+    report: "DownloadBatchReport", error: BaseException | None, *, accepts_absent: bool
+) -> "ExitCode":
     from tileferry.domain.errors import TileManagerError
     from tileferry.domain.tiles import DownloadOutcome
     from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
@@ -202,7 +205,9 @@ def _choose_exit_code(report: "DownloadBatchReport", error: BaseException | None
         return ExitCode.FATAL
     match report.outcome:
         case DownloadOutcome.SUCCESS | DownloadOutcome.IDEMPOTENT_NO_OP:
-            return ExitCode.DONE
+            refused = report.tiles_rejected_resolution + report.tiles_rejected_freshness
+            missing = 0 if accepts_absent else report.tiles_missing
+            return ExitCode.PARTIAL if refused or missing else ExitCode.DONE
         case DownloadOutcome.PARTIAL:
             return ExitCode.PARTIAL
         case DownloadOutcome.FAILURE:

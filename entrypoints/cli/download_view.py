@@ -14,7 +14,7 @@ from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
 _OUTCOMES = {
     DownloadOutcome.SUCCESS: "done",
-    DownloadOutcome.PARTIAL: "partial: some tiles are missing",
+    DownloadOutcome.PARTIAL: "partial: some tiles failed",
     DownloadOutcome.FAILURE: "failed",
     DownloadOutcome.IDEMPOTENT_NO_OP: "already complete; nothing to do",
 }
@@ -23,20 +23,26 @@ _OUTCOMES = {
 def build_report_table(report: DownloadBatchReport, *, stopped: bool = False) -> Table:
     """Return the report as a table without zero counts."""
     rows: dict[str, object] = {
-        "outcome": "stopped" if stopped else _OUTCOMES[report.outcome],
+        "outcome": "stopped" if stopped else _describe_outcome(report),
         "tiles in the area": f"{report.tiles_requested:,}" if report.tiles_requested else None,
         "in the cache": f"{report.tiles_downloaded:,}",
         "of these already there": f"{report.tiles_reused:,}" if report.tiles_reused else None,
         "of these downgraded (stale)": report.tiles_downgraded,
         "refused: resolution": report.tiles_rejected_resolution,
         "refused: too old": report.tiles_rejected_freshness,
-        "listed but missing": report.tiles_missing,
+        "absent at the provider": report.tiles_missing,
         "failed": report.tiles_failed,
         "fetched": format_bytes(report.bytes_downloaded) if report.bytes_downloaded else None,
         "retries": report.retry_count,
     }
     shown = {name: value for name, value in rows.items() if value}
     return build_facts_table(f"Download for flight {report.flight_id}", shown)
+
+
+def _describe_outcome(report: DownloadBatchReport) -> str:
+    if report.outcome is DownloadOutcome.SUCCESS and report.reasons:
+        return "done; not every tile of the area is in the cache"
+    return _OUTCOMES[report.outcome]
 
 
 def suggest_next_step(
@@ -64,7 +70,7 @@ def suggest_next_step(
         return None if progress.total is None else f"{safe}. Fix the cause, then {again}."
     if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         return _suggest_after_success(report, requests)
-    return f"{safe}. Re-run{_format_retry_time(report)} to fetch the missing tiles."
+    return f"{safe}. Re-run{_format_retry_time(report)} to fetch the failed tiles."
 
 
 def _suggest_after_success(report: DownloadBatchReport, requests: Sequence[DownloadRequest]) -> str:
@@ -73,7 +79,10 @@ def _suggest_after_success(report: DownloadBatchReport, requests: Sequence[Downl
             "The provider has no tiles there; nothing was stored. Check the area and its zoom "
             "levels."
         )
-    return f"Before the flight, run: tileferry cache verify --flight {requests[0].flight_id}"
+    refused = "".join(f"{reason}.\n" for reason in report.reasons)
+    return (
+        f"{refused}Before the flight, run: tileferry cache verify --flight {requests[0].flight_id}"
+    )
 
 
 def _format_retry_time(report: DownloadBatchReport) -> str:

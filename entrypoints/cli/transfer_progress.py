@@ -34,7 +34,7 @@ _FATE_NAMES = {
     TileFate.DOWNGRADED: "downgraded",
     TileFate.REJECTED_RESOLUTION: "wrong resolution",
     TileFate.REJECTED_FRESHNESS: "too old",
-    TileFate.MISSING: "missing",
+    TileFate.MISSING: "absent at the provider",
     TileFate.FAILED: "failed",
 }
 

@@ -7,9 +7,11 @@ import typed_settings as ts
 from attrs import field, frozen, validators
 from platformdirs import user_log_path
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
+from tileferry.domain.tiles.gates import MIN_M_PER_PX
 from tileferry.domain.validation import DURATION_MAX, integer, number
 from tileferry.entrypoints.config.audit import (
     AuditConfig,
@@ -50,6 +52,13 @@ class C6Config:
         metadata=doc(
             "Disk space that always stays free; by default 5 % of the disk, 1 to 20 GiB.",
             5_000_000_000,
+        ),
+    )
+    accept_absent: bool = field(
+        default=False,
+        metadata=doc(
+            "Whether an area is complete, and ready to fly, without the tiles that the provider "
+            "does not have."
         ),
     )
 
@@ -136,15 +145,22 @@ class C11Config:
         validator=integer(1, TILE_BYTES_MAX),
         metadata=doc("Larger tiles are rejected."),
     )
-    min_resolution_m_per_px: float = field(
-        default=0.5,
-        validator=above_zero,
-        metadata=doc("Finer imagery is rejected (m/px)."),
+    min_resolution_m_per_px: float | None = field(
+        default=None,
+        validator=validators.optional(above_zero),
+        metadata=doc(
+            "Finer imagery is rejected (m/px); by default 0.5, and no limit for an XYZ server.", 0.5
+        ),
     )
     max_resolution_m_per_px: float | None = field(
         default=None,
         validator=validators.optional(above_zero),
         metadata=doc("Coarser imagery is rejected (m/px); by default there is no limit.", 2.0),
+    )
+    absent_ttl_days: float = field(
+        default=7.0,
+        validator=number(0, 3_650),
+        metadata=doc("How long a tile that the provider does not have is not requested again."),
     )
     max_in_call_retries: int = field(
         default=3,
@@ -194,9 +210,6 @@ class C11Config:
         validator=number(0, 3600),
         metadata=doc("Time for an orderly stop after a signal, in seconds."),
     )
-
-    def __attrs_post_init__(self) -> None:
-        check_order(self, "min_resolution_m_per_px", "max_resolution_m_per_px")
 
 
 @frozen(kw_only=True)
@@ -407,6 +420,21 @@ class Config:
         validator=check_areas,
         metadata=doc("Names of areas for `--area NAME`, each a bounding box `W,S,E,N`."),
     )
+
+    def __attrs_post_init__(self) -> None:
+        least, most = self.min_resolution_m_per_px, self.c11.max_resolution_m_per_px
+        if least is not None and most is not None and most < least:
+            raise InvalidValueError(
+                field="c11.max_resolution_m_per_px",
+                value=most,
+                problem=f"is below min_resolution_m_per_px, {least:g}",
+            )
+
+    @property
+    def min_resolution_m_per_px(self) -> float | None:
+        """The lower limit of the resolution; an XYZ server has none unless it is set."""
+        least = self.c11.min_resolution_m_per_px
+        return MIN_M_PER_PX if least is None and self.xyz.url_template is None else least
 
     @property
     def uses_nats(self) -> bool:

@@ -135,11 +135,13 @@ class Tileferry(Installation):
         sector: SectorLike = SectorClass.ACTIVE_CONFLICT,
         on: date | None = None,
         max_holes: int = 0,
+        accept_absent: bool | None = None,
         quick: bool = False,
     ) -> ReadinessReport:
         """Judge whether an area is ready for a flight today, or ``on`` a later day.
 
-        All bytes are read and compared; ``quick`` judges from the metadata alone.
+        All bytes are read and compared; ``quick`` judges from the metadata alone. ``accept_absent``
+        accepts tiles that the provider does not have; by default ``c6.accept_absent`` decides.
         """
         now = datetime.now(UTC)
         query = ReadinessQuery(
@@ -149,16 +151,25 @@ class Tileferry(Installation):
             flown_at=now if on is None else get_end_of_day(on, now, field="on"),
             source=self.config.source,
             holes_max=max_holes,
+            accepts_absent=accept_absent,
             quick=quick,
         )
         return self.readiness.check(query)
 
     def verify_flight(
-        self, flight: str, *, on: date | None = None, max_holes: int = 0, quick: bool = False
+        self,
+        flight: str,
+        *,
+        on: date | None = None,
+        max_holes: int = 0,
+        accept_absent: bool | None = None,
+        quick: bool = False,
     ) -> FlightVerdict:
         """Judge whether all areas of a flight are ready, each by its own sector and source."""
         found = self.flights.get_flight(flight)
-        return self.readiness.check_flight(found, on=on, holes_max=max_holes, quick=quick)
+        return self.readiness.check_flight(
+            found, on=on, holes_max=max_holes, accepts_absent=accept_absent, quick=quick
+        )
 
     def export(
         self,

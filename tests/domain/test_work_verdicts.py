@@ -57,7 +57,7 @@ def test_gate_rejections_and_downgrades_need_review() -> None:
 
 def test_incomplete_download_raises_incomplete_work() -> None:
     report = make_download_report(5, tiles_downloaded=2, tiles_failed=2, tiles_missing=1)
-    with pytest.raises(IncompleteWorkError, match="of 5 tiles 2 failed and 1 were missing"):
+    with pytest.raises(IncompleteWorkError, match="of 5 tiles 2 failed"):
         judge_download(R1, report)
 
 

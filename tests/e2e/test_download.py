@@ -21,7 +21,7 @@ from support.scripted_provider import (
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.postgres.migrate import downgrade
-from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome
+from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome, TileRange
 
 FIELDS = {item.name for item in attrs.fields(DownloadBatchReport)}
 
@@ -55,17 +55,89 @@ def test_output_has_table_and_next_command() -> None:
 
 
 @pytest.mark.usefixtures("operator")
-def test_missing_tiles_give_partial_outcome_with_retry_time(
+def test_failed_tiles_give_partial_outcome_with_retry_time(
     provider: ScriptedProvider,
 ) -> None:
-    provider.always[tile_path(provider.tiles[0])] = create_answer(404)
+    provider.always[tile_path(provider.tiles[0])] = create_answer(200, content_type="text/html")
     ran = run_in_process(*DOWNLOAD, "--json")
-    assert (ran.code, ran.json["outcome"], ran.json["tiles_missing"]) == (3, "partial", 1)
+    assert (ran.code, ran.json["outcome"], ran.json["tiles_failed"]) == (3, "partial", 1)
     assert ran.json["next_retry_at_s"] > 0
     assert "error" not in ran.json
     assert "19 tiles are safe. Re-run at 20" in run_in_process(*DOWNLOAD).err
     provider.always.clear()
     assert run_in_process(*DOWNLOAD).code == 0
+
+
+@pytest.mark.parametrize("status", [404, 204])
+@pytest.mark.usefixtures("operator")
+def test_absent_tile_is_remembered_and_never_says_come_back(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    absent = tile_path(provider.tiles[0])
+    provider.always[absent] = create_answer(status)
+    for _ in range(2):
+        ran = run_in_process(*DOWNLOAD, "--json")
+        assert (ran.code, ran.json["outcome"], ran.json["tiles_missing"]) == (3, "success", 1)
+        assert (ran.json["next_retry_at_s"], ran.json["tiles_downloaded"]) == (None, 19)
+        assert ran.json["reasons"] == ["1 tile is absent at the provider"]
+        assert "1 tile is absent at the provider." in ran.err
+        assert "e-run" not in ran.err
+    assert provider.tile_gets.count(absent) == 1
+    monkeypatch.setenv("TILEFERRY_C6_ACCEPT_ABSENT", "true")
+    assert run_in_process(*DOWNLOAD).code == 0
+    provider.always.clear()
+    monkeypatch.setenv("TILEFERRY_C11_ABSENT_TTL_DAYS", "0")
+    later = run_in_process(*DOWNLOAD, "--json")
+    assert (later.code, later.json["tiles_downloaded"]) == (0, 20)
+
+
+@pytest.mark.usefixtures("operator")
+def test_absent_tiles_are_named_by_readiness(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoom, x, y = provider.tiles[0].zoom, provider.tiles[0].x, provider.tiles[0].y
+    provider.tiles = [tile for tile in provider.tiles if tile.x == x]
+    provider.always[tile_path(provider.tiles[0])] = create_answer(404)
+    assert run_in_process(*DOWNLOAD).code == 3
+    box = TileRange(zoom=zoom, x_min=x, x_max=x, y_min=y, y_max=y + len(provider.tiles) - 1).bounds
+    verify = ("cache", "verify", f"--bbox={box}", "--zoom", str(zoom))
+    monkeypatch.setenv("COLUMNS", "80")
+    refused = run_in_process(*verify, "--json")
+    assert (refused.code, refused.json["total"]["absent"], refused.json["total"]["holes"]) == (
+        (3, 1, 0)
+    )
+    assert refused.json["reasons"] == ["1 tile absent at the provider"]
+    assert refused.json["mend"] == [], "a download cannot fix that"
+    shown = run_in_process(*verify)
+    assert "absent" in shown.out
+    geojson = run_in_process(*verify, "--geojson", "-")
+    (feature,) = json.loads(geojson.out)["features"]
+    assert feature["properties"]["kind"] == "absent"
+    accepted = run_in_process(*verify, "--accept-absent", "--json")
+    assert (accepted.code, accepted.json["warnings"]) == (0, ["1 tile absent at the provider"])
+    monkeypatch.setenv("TILEFERRY_C6_ACCEPT_ABSENT", "true")
+    assert run_in_process(*verify).code == 0
+
+
+@pytest.mark.usefixtures("operator")
+def test_tiles_refused_by_a_gate_exit_with_3_naming_the_setting(
+    provider: ScriptedProvider,
+) -> None:
+    for tile in provider.tiles[:12]:
+        provider.lines[tile] = {"resolution_m_per_px": 0.3}
+    said = "12 tiles are finer than 0.5 m/px (c11.min_resolution_m_per_px)"
+    for _ in range(2):
+        ran = run_in_process(*DOWNLOAD, "--json")
+        assert (ran.code, ran.json["outcome"], ran.json["reasons"]) == (3, "success", [said])
+        assert f"{said}." in ran.err
+        assert ran.json["next_retry_at_s"] is None
+    provider.lines = {provider.tiles[0]: {"produced_at": "2020-01-01T00:00:00Z"}}
+    stale = run_in_process(
+        *("download", *AREA, "--flight", "F1", "--sector", "active_conflict", "--json")
+    )
+    assert (stale.code, stale.json["reasons"]) == (
+        (3, ["1 tile is too old for sector active_conflict, whose limit is 183 days"])
+    )
 
 
 @pytest.mark.usefixtures("operator")
@@ -149,7 +221,7 @@ def test_only_failed_requires_earlier_run(provider: ScriptedProvider) -> None:
     refused = run_in_process(*DOWNLOAD, "--only-failed", "--json")
     assert (refused.code, refused.json["error"]["type"]) == (4, "NothingToResumeError")
     assert provider.requests == []
-    provider.once[tile_path(provider.tiles[3])] = [create_answer(404)]
+    provider.once[tile_path(provider.tiles[3])] = [create_answer(200, content_type="text/html")]
     assert run_in_process(*DOWNLOAD).code == 3
     provider.requests.clear()
     ran = run_in_process(*DOWNLOAD, "--only-failed", "--json")
@@ -273,6 +345,6 @@ def test_repeated_warnings_are_limited_per_kind(provider: ScriptedProvider) -> N
     for tile in provider.tiles[:8]:
         provider.lines[tile] = {"resolution_m_per_px": 0.3}
     ran = run_in_process(*DOWNLOAD)
-    assert ran.code == 0
+    assert ran.code == 3
     assert ran.err.count("is refused: 0.3 m/px") == 3
     assert "c11.download.resolution_rejected in " in ran.err

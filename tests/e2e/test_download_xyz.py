@@ -125,9 +125,27 @@ def test_missing_tile_is_reported_and_failures_are_retried(
     assert (ran.json["tiles_missing"], ran.json["retry_count"]) == (1, 2)
     assert ran.json["tiles_downloaded"] == len(XYZ_TILES) - 1
     reference_provider.reset()
+    remembered = operator.run_in_process(*XYZ_DOWNLOAD, "--json")
+    assert (remembered.code, remembered.json["tiles_missing"]) == (3, 1)
+    assert reference_provider.requests == []
+    operator.settings["TILEFERRY_C11_ABSENT_TTL_DAYS"] = "0"
     again = operator.run_in_process(*XYZ_DOWNLOAD, "--json")
     assert (again.code, again.json["tiles_downloaded"]) == (0, len(XYZ_TILES))
     assert len(reference_provider.requests) == 1
+
+
+def test_resolution_has_no_lower_limit_unless_set(
+    operator: XyzOperator, reference_provider: RunningProvider
+) -> None:
+    deep = ("--bbox", "36.2,50.1,36.2005,50.1005", "--zoom", "19")
+    download = ("download", *deep, "--flight", "F1", "--sector", "active_conflict", "--json")
+    assert operator.run_in_process(*download).code == 0
+    assert reference_provider.requests != []
+    operator.settings["TILEFERRY_C11_MIN_RESOLUTION_M_PER_PX"] = "0.5"
+    refused = operator.run_in_process(*download[:-5], *("--flight", "F2"), *download[-3:])
+    assert refused.code == 3
+    assert refused.json["tiles_rejected_resolution"] == refused.json["tiles_requested"]
+    assert "c11.min_resolution_m_per_px" in refused.json["reasons"][0]
 
 
 # Crashes and signals

@@ -60,7 +60,7 @@ def test_plan_predicts_download_and_changes_nothing(
 ) -> None:
     provider.lines[provider.tiles[0]] = {"resolution_m_per_px": 0.3}
     for tile in provider.tiles[1:6]:
-        provider.once[tile_path(tile)] = [create_answer(404)]
+        provider.once[tile_path(tile)] = [create_answer(200, content_type="text/html")]
     assert run_in_process(*DOWNLOAD).code == 3
     provider.requests.clear()
     ran = run_in_process("plan", *AREA, *FLIGHT, "--rate", "1k", "--json")

@@ -11,6 +11,7 @@ from support.tile_rows import NOW, TILE, create_metadata_store, create_tile, get
 
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.adapters.postgres.schema import (
+    absent_tiles,
     bound_cache,
     cache_reservations,
     flight_areas,
@@ -169,6 +170,21 @@ def _insert_area(database: Database, area: dict[str, Any], span: dict[str, Any])
         connection.execute(insert(flight_spans), {**span, "area_id": area_id})
 
 
+@pytest.mark.parametrize(
+    ("changed", "constraint"),
+    [({"zoom": 22}, "zoom"), ({"x": -1}, "x"), ({"x": 8}, "x"), ({"y": 8}, "y")],
+)
+def test_absent_tile_outside_the_grid_is_rejected(
+    database: Database, changed: dict[str, int], constraint: str
+) -> None:
+    row = {"source": "sat", "zoom": 3, "x": 1, "y": 1, "absent_at": NOW, **changed}
+    with (
+        pytest.raises(DatabaseError, match=f'"absent_tiles_{constraint}"'),
+        database.transaction() as connection,
+    ):
+        connection.execute(insert(absent_tiles), row)
+
+
 def test_negative_reservation_is_rejected(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
@@ -183,6 +199,7 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
         "flight_areas",
         "flight_spans",
         "cache_reservations",
+        "absent_tiles",
         "bound_cache",
         # tried beside their stores
         "audit_head",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import define, evolve
 
-from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
+from tileferry.adapters.memory import ManualClock, MemoryAbsentTiles, MemoryTileMetadataStore
 from tileferry.application.cache.readiness import (
     EXAMPLES_MAX,
     PATCHES_MAX,
@@ -124,15 +124,39 @@ def test_flaws_are_counted_by_zoom_level(rows: MemoryTileMetadataStore) -> None:
     )
     report = report_readiness(rows, damaged=[fine[3]])
     medium = sum(1 for one in tiles if one.zoom == 13)
-    assert [dict(count.flaws) for count in report.by_zoom.values()] == [
-        {Flaw.DAMAGED: 0, Flaw.HOLE: 0, Flaw.STALE: 1, Flaw.SUB_SPEC: 0, Flaw.DOWNGRADED: 0},
-        {Flaw.DAMAGED: 0, Flaw.HOLE: medium, Flaw.STALE: 0, Flaw.SUB_SPEC: 0, Flaw.DOWNGRADED: 0},
-        {Flaw.DAMAGED: 1, Flaw.HOLE: 1, Flaw.STALE: 1, Flaw.SUB_SPEC: 2, Flaw.DOWNGRADED: 0},
+    found = [
+        {flaw: tiles for flaw, tiles in count.flaws.items() if tiles}
+        for count in report.by_zoom.values()
+    ]
+    assert found == [
+        {Flaw.STALE: 1},
+        {Flaw.HOLE: medium},
+        {Flaw.DAMAGED: 1, Flaw.HOLE: 1, Flaw.STALE: 1, Flaw.SUB_SPEC: 2},
     ]
     assert not report.verdict.is_go
     in_the_rear = report_readiness(rows, standard=REAR)
     assert in_the_rear.total.flaws[Flaw.DOWNGRADED] == 1
     assert in_the_rear.total.flaws[Flaw.STALE] == 0
+
+
+def test_absent_tiles_are_told_from_other_holes(rows: MemoryTileMetadataStore) -> None:
+    tiles = list(AREA.tiles("sat"))
+    lost, hole, stored = tiles[0], tiles[1], tiles[2]
+    absent = MemoryAbsentTiles()
+    absent.record_absent([lost, stored], at=NOW - 3 * DAY)
+    store_tiles(rows, *map(new_tile, tiles[2:]))
+    use_case = FlightReadiness(tile_metadata_store=rows, absent_tiles=absent)
+    report = use_case.assess(AREA, CONFLICT, source="sat")
+    assert report.verdict.reasons == (
+        "1 tile not in the cache, 0 allowed",
+        "1 tile absent at the provider",
+    )
+    assert (report.total.present, report.total.flaws[Flaw.ABSENT]) == (AREA.count - 2, 1)
+    details = {example.tile_id: example.detail for example in report.examples}
+    assert details[lost] == f"absent at the provider on {(NOW - 3 * DAY).date()}"
+    ((box, zooms),) = report.find_repair_boxes()
+    repaired = list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat"))
+    assert (hole in repaired, lost in repaired) == (True, False)
 
 
 def test_tiles_of_another_source_do_not_fill_holes(rows: MemoryTileMetadataStore) -> None:
@@ -194,7 +218,7 @@ def test_nonblocking_flaws_get_no_repair_box(rows: MemoryTileMetadataStore) -> N
         rows, *(new_tile(one, days=400 if one == old else 1) for one in tiles if one != missing)
     )
     report = report_readiness(rows, standard=REAR)
-    assert {patch.flaw.is_blocking for patch in report.iter_patches()} == {True, False}
+    assert {patch.flaw.is_repairable for patch in report.iter_patches()} == {True, False}
     ((box, zooms),) = report.find_repair_boxes()
     assert list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")) == [missing]
 

@@ -139,12 +139,12 @@ def test_tiles_are_not_refetched_without_completion_mark() -> None:
     assert area.provider.fetched == area.provider.tiles
 
 
-def test_missing_tile_gives_partial_outcome_and_is_retried_next_run() -> None:
+def test_failed_tile_gives_partial_outcome_and_is_retried_next_run() -> None:
     area = MemoryDownloadEnv.with_tiles(3)
     gone = area.provider.tiles[1]
-    area.provider.faults[gone] = [create_fault(ProviderFault.NOT_FOUND)]
+    area.provider.faults[gone] = [create_fault(ProviderFault.SCHEMA)]
     report = area.create_download().download_tiles_for_area(create_request())
-    assert (report.outcome, report.tiles_missing) == (PARTIAL, 1)
+    assert (report.outcome, report.tiles_failed) == (PARTIAL, 1)
     assert report.next_retry_at_s == NOW_S + RUN_POLICY.base_delay
     area.provider.asked.clear()
     watcher = RecordingListener()

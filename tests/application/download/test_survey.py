@@ -13,7 +13,7 @@ from support.memory_download_env import MemoryDownloadEnv, SequentialWorkers
 from support.scripted_provider import ScriptedProvider, tile_content, tile_path
 
 from tileferry.adapters.filesystem import FileJournalStore
-from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
+from tileferry.adapters.memory import ManualClock, MemoryAbsentTiles, MemoryTileMetadataStore
 from tileferry.adapters.system import ThreadWorkers
 from tileferry.application import DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
@@ -79,7 +79,9 @@ def make_calls(site: DownloadEnv) -> ProviderCalls:
     )
 
 
-def make_plan(site: DownloadEnv, **request: Any) -> DownloadPlan:
+def make_plan(
+    site: DownloadEnv, absent: MemoryAbsentTiles | None = None, **request: Any
+) -> DownloadPlan:
     return DownloadPlanner(
         calls=make_calls(site),
         journals=FileJournalStore(root=site.root, logger=site.logger),
@@ -88,6 +90,7 @@ def make_plan(site: DownloadEnv, **request: Any) -> DownloadPlan:
         settings=DownloadSettings(),
         freshness=FreshnessRule(),
         clock=site.clock,
+        absent_tiles=absent,
     ).plan(site.create_request(**request))
 
 
@@ -178,6 +181,14 @@ def test_plan_counts_tiles_of_other_flights_as_stored(tmp_path: Path) -> None:
         plan = make_plan(site, flight_id="F2", sector_class=SectorClass.ACTIVE_CONFLICT)
     assert (plan.complete, plan.tiles_stored, plan.tiles_to_fetch) == (False, 10, 0)
     assert plan.eviction.requested_bytes == 0
+
+
+def test_plan_counts_absent_tiles_apart(tmp_path: Path) -> None:
+    absent = MemoryAbsentTiles()
+    with make_site(tmp_path, 5) as site:
+        absent.record_absent(site.provider.tiles[:2], at=NOW - timedelta(days=1))
+        plan = make_plan(site, absent)
+    assert (plan.tiles_absent, plan.tiles_to_fetch) == (2, 3)
 
 
 def test_plan_excludes_stored_tiles(tmp_path: Path) -> None:

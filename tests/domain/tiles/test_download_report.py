@@ -77,7 +77,7 @@ def test_report_outcome_follows_from_tally(tally: DownloadTally, rest: int) -> N
     result = make_report(tally, requested, next_retry_at_s=12.5)
     assert result.tally == tally
     assert (result.tiles_requested, result.next_retry_at_s) == (requested, 12.5)
-    if rest == tally.tiles_failed == tally.tiles_missing == 0:
+    if rest == tally.tiles_failed == 0:
         assert result.outcome is DownloadOutcome.SUCCESS
     elif tally.tiles_accounted:
         assert result.outcome is DownloadOutcome.PARTIAL
@@ -126,6 +126,7 @@ def test_no_op_reports_only_journaled_tiles() -> None:
         "tiles_downloaded": 100,
         "next_retry_at_s": None,
         "tiles_reused": 0,
+        "reasons": (),
     }
 
 
@@ -145,17 +146,18 @@ def test_area_without_tiles_is_success() -> None:
     assert determine_download_outcome(DownloadTally(), 0) is DownloadOutcome.SUCCESS
 
 
-@pytest.mark.parametrize("name", ["tiles_missing", "tiles_failed"])
-def test_missing_or_failed_tile_makes_outcome_partial(name: str) -> None:
-    tally = DownloadTally(tiles_downloaded=9) + DownloadTally(**{name: 1})
-    assert determine_download_outcome(tally, 10) is DownloadOutcome.PARTIAL
+def test_failed_tile_makes_outcome_partial_and_absent_tile_does_not() -> None:
+    failed = DownloadTally(tiles_downloaded=9, tiles_failed=1)
+    assert determine_download_outcome(failed, 10) is DownloadOutcome.PARTIAL
+    absent = DownloadTally(tiles_downloaded=9, tiles_missing=1)
+    assert determine_download_outcome(absent, 10) is DownloadOutcome.SUCCESS
 
 
 def test_outcomes_have_stable_values() -> None:
     assert list(DownloadOutcome) == ["success", "partial", "failure", "idempotent_no_op"]
 
 
-@pytest.mark.parametrize("changed", [{"tiles_failed": 1}, {"tiles_missing": 1}, {}])
+@pytest.mark.parametrize("changed", [{"tiles_failed": 1}, {}])
 def test_success_with_unfinished_tiles_is_rejected(changed: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match="cannot be a success"):
         DownloadBatchReport(
@@ -199,7 +201,7 @@ def test_invalid_field_is_rejected_by_name(field: str, value: Any) -> None:
 
 def test_partial_with_nothing_left_is_rejected() -> None:
     with pytest.raises(
-        InvalidValueError, match="cannot be partial: every tile was stored or rejected"
+        InvalidValueError, match="cannot be partial: every tile was stored, rejected or absent"
     ):
         DownloadBatchReport(
             outcome=DownloadOutcome.PARTIAL,
@@ -214,9 +216,8 @@ def test_batch_with_all_tiles_failed_is_failure() -> None:
     assert (
         determine_download_outcome(DownloadTally(tiles_failed=100), 100) is DownloadOutcome.FAILURE
     )
-    assert (
-        determine_download_outcome(DownloadTally(tiles_missing=100), 100) is DownloadOutcome.PARTIAL
-    )
+    some_absent = DownloadTally(tiles_missing=50, tiles_failed=50)
+    assert determine_download_outcome(some_absent, 100) is DownloadOutcome.PARTIAL
 
 
 # Several areas
@@ -233,7 +234,9 @@ HALF = make_area_report(
     DownloadOutcome.PARTIAL,
     tiles_requested=4,
     tiles_downloaded=3,
-    tiles_missing=1,
+    tiles_failed=1,
+    tiles_reused=2,
+    reasons=("it is so",),
     next_retry_at_s=9.0,
 )
 NOTHING = make_area_report(DownloadOutcome.IDEMPOTENT_NO_OP, tiles_downloaded=5)
@@ -243,7 +246,8 @@ def test_reports_of_several_areas_add_up_to_the_worst_outcome() -> None:
     assert combine_reports([HALF]) is HALF
     both = combine_reports([DONE, HALF])
     assert both.outcome is DownloadOutcome.PARTIAL
-    assert (both.tiles_requested, both.tiles_downloaded, both.tiles_missing) == (7, 6, 1)
+    assert (both.tiles_requested, both.tiles_downloaded, both.tiles_failed) == (7, 6, 1)
+    assert (both.tiles_reused, both.reasons) == (2, ("it is so",))
     assert both.next_retry_at_s == 9.0
     assert both.request_hash != DONE.request_hash
     assert combine_reports([DONE, DONE]).outcome is DownloadOutcome.SUCCESS

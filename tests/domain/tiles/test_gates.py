@@ -75,6 +75,22 @@ def test_coarse_imagery_passes_without_maximum() -> None:
     assert ResolutionGate().judge(1000.0) is ResolutionVerdict.ACCEPTED
 
 
+def test_fine_imagery_passes_without_minimum() -> None:
+    gate = ResolutionGate(min_m_per_px=None, max_m_per_px=2.0)
+    assert gate.judge(0.01) is ResolutionVerdict.ACCEPTED
+    assert gate.judge(2.1) is ResolutionVerdict.ABOVE_MAXIMUM
+
+
+def test_verdict_is_described_with_its_limit_and_setting() -> None:
+    gate = ResolutionGate(max_m_per_px=2.0)
+    assert [gate.describe(verdict) for verdict in ResolutionVerdict] == [
+        "within the accepted resolution",
+        "finer than 0.5 m/px (c11.min_resolution_m_per_px)",
+        "coarser than 2 m/px (c11.max_resolution_m_per_px)",
+        "without a readable resolution",
+    ]
+
+
 def test_verdicts_have_stable_values() -> None:
     assert list(ResolutionVerdict) == ["accepted", "below_minimum", "above_maximum", "unreadable"]
 

@@ -92,20 +92,20 @@ def test_future_production_date_stays_flawed_for_later_flight() -> None:
     ]
 
 
-def test_tile_stored_as_downgraded_stays_downgraded() -> None:
+def test_tile_stored_as_downgraded_stays_downgraded_in_its_sector() -> None:
     expected = [(Flaw.DOWNGRADED, "downgraded when it was stored")]
-    assert find_flaws(make_standard(), make_tile(1, stored_as="downgraded")) == expected
     assert find_flaws(make_standard(REAR), make_tile(1, stored_as="downgraded")) == expected
+    assert find_flaws(make_standard(CONFLICT), make_tile(1, stored_as="downgraded")) == []
 
 
 def test_rejected_resolution_is_sub_spec_in_addition_to_other_flaws() -> None:
     assert find_flaws(make_standard(), make_tile(1, m_per_px=0.25)) == [
-        (Flaw.SUB_SPEC, "0.25 m/px, below minimum")
+        (Flaw.SUB_SPEC, "0.25 m/px, finer than 0.5 m/px (c11.min_resolution_m_per_px)")
     ]
     bounded = make_standard(resolution=ResolutionGate(max_m_per_px=2.0))
     assert find_flaws(bounded, make_tile(400, m_per_px=4.0)) == [
         (Flaw.STALE, "400 days old, 183 allowed"),
-        (Flaw.SUB_SPEC, "4 m/px, above maximum"),
+        (Flaw.SUB_SPEC, "4 m/px, coarser than 2 m/px (c11.max_resolution_m_per_px)"),
     ]
     assert find_flaws(make_standard(), make_tile(1, m_per_px=float("nan")))[0][0] is Flaw.SUB_SPEC
 
@@ -212,12 +212,22 @@ def test_go_requires_absence_of_blocking_flaws(count: ReadinessCount, holes_max:
     flaws = count.flaws
     ready = (
         flaws[Flaw.HOLE] <= holes_max
-        and (count.present > 0 or flaws[Flaw.HOLE] == 0)
-        and not any(flaws[flaw] for flaw in (Flaw.DAMAGED, Flaw.STALE, Flaw.SUB_SPEC))
+        and (count.present != 0 or flaws[Flaw.HOLE] == 0)
+        and not any(flaws[flaw] for flaw in (Flaw.DAMAGED, Flaw.ABSENT, Flaw.STALE, Flaw.SUB_SPEC))
     )
     assert verdict.is_go == ready
     said = len(verdict.reasons) + len(verdict.warnings)
     assert said == sum(1 for tiles in flaws.values() if tiles)
+
+
+def test_absent_tiles_are_no_go_unless_accepted() -> None:
+    absent = {15: make_count(absent=3)}
+    refused = judge_area(absent, make_standard(holes_max=10))
+    assert (str(refused), refused.reasons) == ("NO-GO", ("3 tiles absent at the provider",))
+    accepted = judge_area(absent, make_standard(accepts_absent=True))
+    assert (str(accepted), accepted.warnings) == ("GO", ("3 tiles absent at the provider",))
+    empty = judge_area({15: make_count(absent=100)}, make_standard(accepts_absent=True))
+    assert empty.reasons == ("100 tiles absent at the provider; no tiles at zoom 15",)
 
 
 @given(one=counts, other=counts)

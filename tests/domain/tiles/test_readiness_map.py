@@ -25,7 +25,8 @@ ACROSS_THE_ANTIMERIDIAN = TileCoverage(
     bbox=BBox(west=178.0, south=-2.0, east=-178.0, north=2.0), zoom_levels=[0, 7, 8]
 )
 AREAS = [KHARKIV, ACROSS_THE_ANTIMERIDIAN]
-OF_TILES = [flaw for flaw in Flaw if flaw is not Flaw.HOLE]
+ABSENT = frozenset({Flaw.ABSENT})
+OF_TILES = [flaw for flaw in Flaw if flaw not in {Flaw.HOLE, Flaw.ABSENT}]
 Found = Mapping[TileId, frozenset[Flaw]]
 
 
@@ -33,7 +34,7 @@ Found = Mapping[TileId, frozenset[Flaw]]
 def areas(draw: st.DrawFn) -> tuple[TileCoverage, Found]:
     """An area, and what is found of some of its tiles."""
     area = draw(st.sampled_from(AREAS))
-    flaws = st.frozensets(st.sampled_from(OF_TILES))
+    flaws = st.frozensets(st.sampled_from(OF_TILES)) | st.just(ABSENT)
     tiles = st.sampled_from(list(area.tiles("sat")))
     return area, draw(st.dictionaries(tiles, flaws, max_size=60))
 
@@ -41,7 +42,11 @@ def areas(draw: st.DrawFn) -> tuple[TileCoverage, Found]:
 def make_marks(area: TileCoverage, found: Found) -> ReadinessMap:
     marks = ReadinessMap(area)
     for tile, flaws in found.items():
-        assert marks.mark(tile, flaws)
+        if flaws == ABSENT:
+            assert marks.mark_absent(tile)
+        else:
+            assert marks.mark(tile, flaws)
+        assert not marks.mark_absent(tile), "it is known already"
     return marks
 
 
@@ -57,7 +62,7 @@ def test_counts_match_reference_dictionary(drawn: tuple[TileCoverage, Found]) ->
     for zoom, count in counts.items():
         tiles = [tile for tile in area.tiles("sat") if tile.zoom == zoom]
         assert count.tiles == len(tiles)
-        assert count.present == sum(1 for tile in tiles if tile in found)
+        assert count.present == sum(1 for tile in tiles if found.get(tile, ABSENT) != ABSENT)
         for flaw in Flaw:
             assert count.flaws[flaw] == sum(1 for tile in tiles if has_flaw(tile, flaw, found))
 

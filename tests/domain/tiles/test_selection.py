@@ -164,3 +164,31 @@ def test_invariant_39_reuse_matches_a_brute_force_model(
 def test_a_tile_that_replaced_the_listed_one_is_current() -> None:
     assert is_current(make_stored(10), make_listed(10))
     assert not is_current(make_stored(10.001), make_listed(10))
+
+
+@pytest.mark.parametrize(
+    ("absent_days_ago", "listed_age_days", "expected"),
+    [
+        (1, 10, Disposition.SKIP_ABSENT),
+        (6.9, 10, Disposition.SKIP_ABSENT),
+        (7, 10, Disposition.FETCH),
+        (-0.5, 10, Disposition.SKIP_ABSENT),
+        (-2, 10, Disposition.FETCH),
+        (3, 2, Disposition.FETCH),
+        (1, 300, Disposition.REFUSE_FRESHNESS),
+    ],
+)
+def test_absent_tile_is_skipped_until_it_is_due_or_newer_imagery_is_listed(
+    absent_days_ago: float, listed_age_days: float, expected: Disposition
+) -> None:
+    rule, absent_at = make_rule(CONFLICT), NOW - absent_days_ago * DAY
+    assert rule.select(make_listed(listed_age_days), None, absent_at) is expected
+    again = evolve(rule, mode=FetchMode.AGAIN)
+    assert again.select(make_listed(listed_age_days), None, absent_at) in {
+        Disposition.FETCH,
+        Disposition.REFUSE_FRESHNESS,
+    }
+
+
+def test_stored_tile_is_reused_although_the_provider_lost_it() -> None:
+    assert make_rule().select(make_listed(), make_stored(), NOW) is Disposition.REUSE

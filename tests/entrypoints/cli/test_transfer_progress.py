@@ -70,8 +70,8 @@ def test_outcomes_are_counted_by_fate(progress: DownloadProgress) -> None:
     for fate in (*TileFate, TileFate.STORED):
         progress(TileProcessed(fate, 0))
     assert progress.describe_outcomes() == (
-        "3 already in the cache, 1 downgraded, 1 failed, 1 missing, 1 too old, 1 wrong resolution,"
-        " 2 stored"
+        "3 already in the cache, 1 downgraded, 1 failed, 1 absent at the provider, 1 too old,"
+        " 1 wrong resolution, 2 stored"
     )
     progress(TilesStored(tiles=2))
     assert progress.safe_in_all == 5
