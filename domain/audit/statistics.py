@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from attrs import define, field, frozen, validators
 
-from tileferry.domain.audit.calls import is_first_failure
+from tileferry.domain.audit.calls import get_policy_name, is_first_failure
 from tileferry.domain.audit.events import (
     AuditEvent,
     CallFailed,
@@ -131,6 +131,8 @@ class AuditStatistics:
     events: int = field(default=0, init=False)
     events_by_type: Counter[str] = field(factory=Counter, init=False)
     by_category: dict[str, CategoryStatistics] = field(factory=dict, init=False)
+    by_policy: dict[str, CategoryStatistics] = field(factory=dict, init=False)
+    """The same by policy: a category may have several, such as API_REQUEST and DOWNLOAD."""
     _first: datetime | None = field(default=None, init=False)
 
     def add(self, event: AuditEvent) -> None:
@@ -142,12 +144,14 @@ class AuditStatistics:
         self._first = event.timestamp if self._first is None else min(self._first, event.timestamp)
         category = getattr(event, "retry_category", None)
         if category is not None:
-            self._get_or_create(category).add(event)
+            self.by_category.setdefault(category, CategoryStatistics(category)).add(event)
+            policy = get_policy_name(event)
+            if policy is not None:
+                self.by_policy.setdefault(policy, CategoryStatistics(category)).add(event)
 
-    def _get_or_create(self, category: str) -> CategoryStatistics:
-        if category not in self.by_category:
-            self.by_category[category] = CategoryStatistics(category)
-        return self.by_category[category]
+    def find_policies(self, category: str) -> Mapping[str, CategoryStatistics]:
+        """Return the statistics of each policy of a category."""
+        return {name: tally for name, tally in self.by_policy.items() if tally.category == category}
 
     @property
     def begins(self) -> datetime:

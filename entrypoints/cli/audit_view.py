@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tileferry.application.audit_reader import AuditVerification
 from tileferry.domain.audit import AuditStatistics, CategoryStatistics, ChainHead, RetryAlert
-from tileferry.domain.text import format_utc
+from tileferry.domain.text import format_utc, printable
 from tileferry.entrypoints.cli.audit_entries import shorten_category
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
@@ -131,22 +131,31 @@ def _build_retries_table(
         "Retries", "calls", "tries", "ok", "mean", "failed", "/min", "peak", "wait", "longest"
     )
     for tally in tallies:
-        busiest = tally.busiest_minute
-        table.add_row(
-            shorten_category(tally.category),
-            str(tally.retried_calls),
-            str(tally.attempts),
-            _NONE if tally.success_rate is None else f"{tally.success_rate:.0%}",
-            _NONE if tally.mean_attempts is None else f"{tally.mean_attempts:.1f}",
-            str(tally.given_up),
-            f"{statistics.rate_per_minute(tally.category):.2f}",
-            _NONE if busiest is None else str(busiest[1]),
-            _NONE if tally.mean_wait_s is None else format_duration(tally.mean_wait_s),
-            format_duration(tally.wait_s_max) if tally.retries else _NONE,
-        )
+        _add_tally(table, statistics, tally, shorten_category(tally.category))
+        policies = statistics.find_policies(tally.category)
+        for name, part in policies.items() if len(policies) > 1 else ():
+            _add_tally(table, statistics, part, f"  {printable(name)}")
     table.caption = "calls: with at least one retry; ok, mean: of finished calls; wait: mean"
     table.caption_justify = "left"
     return table
+
+
+def _add_tally(
+    table: Table, statistics: AuditStatistics, tally: CategoryStatistics, name: str
+) -> None:
+    busiest = tally.busiest_minute
+    table.add_row(
+        name,
+        str(tally.retried_calls),
+        str(tally.attempts),
+        _NONE if tally.success_rate is None else f"{tally.success_rate:.0%}",
+        _NONE if tally.mean_attempts is None else f"{tally.mean_attempts:.1f}",
+        str(tally.given_up),
+        f"{tally.retries / statistics.minutes:.2f}",
+        _NONE if busiest is None else str(busiest[1]),
+        _NONE if tally.mean_wait_s is None else format_duration(tally.mean_wait_s),
+        format_duration(tally.wait_s_max) if tally.retries else _NONE,
+    )
 
 
 def _build_keys_table(tallies: Sequence[CategoryStatistics]) -> Table:
@@ -209,6 +218,10 @@ def stats_to_json(statistics: AuditStatistics, found: Sequence[RetryAlert]) -> d
             name: _category_to_json(statistics, tally)
             for name, tally in statistics.by_category.items()
         },
+        "policies": {
+            name: {"category": tally.category} | _category_to_json(statistics, tally)
+            for name, tally in statistics.by_policy.items()
+        },
         "alerts": [
             {
                 "category": alert.category,
@@ -227,7 +240,7 @@ def _category_to_json(statistics: AuditStatistics, tally: CategoryStatistics) ->
         "retried_calls": tally.retried_calls,
         "total_attempts": tally.attempts,
         "retries": tally.retries,
-        "retries_per_minute": statistics.rate_per_minute(tally.category),
+        "retries_per_minute": tally.retries / statistics.minutes,
         "busiest_minute": None if busiest is None else time_to_json(busiest[0]),
         "busiest_minute_retries": 0 if busiest is None else busiest[1],
         "succeeded": tally.succeeded,

@@ -115,3 +115,27 @@ def test_unsafe_webhook_is_rejected_by_doctor_and_worker(operator: DownloadOpera
         said = ran.out + ran.err
         assert "audit.alert_webhook_url: would send alerts over plain http" in said
         assert "canary" not in said
+
+
+def test_retried_run_is_counted_and_raises_an_alert(
+    operator: DownloadOperator, reference_provider: RunningProvider
+) -> None:
+    """A run's retries are events of their category, like those of calls."""
+    operator.settings |= {
+        "TILEFERRY_C11_MAX_5XX_RETRIES": "0",
+        "TILEFERRY_WORKER_INITIAL_BACKOFF_S": "3600",
+    }
+    area = ("--bbox", "36.0,50.0,36.02,50.02", "--zoom", "14", "--sector", "stable_rear")
+    submitted = operator.run_in_process("runs", "submit", "download", *area, "--flight", "F1")
+    assert submitted.code == 0, submitted.err
+    reference_provider.set_faults({"fault": "503"})
+    try:
+        operator.run_in_process("worker", "--until-idle")
+    finally:
+        reference_provider.reset()
+    ran = operator.run_in_process("audit", "stats", "--alert-rate", "0/min", "--json")
+    assert ran.code == 3, ran.err
+    assert ran.json["policies"]["RUN"]["category"] == "RETRY_EXECUTION_INTENT"
+    assert ran.json["policies"]["RUN"]["retries"] == 1
+    alerts = [alert["category"] for alert in ran.json["alerts"]]
+    assert "RETRY_EXECUTION_INTENT" in alerts

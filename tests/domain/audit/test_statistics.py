@@ -78,6 +78,19 @@ def test_spec2_statistics_are_kept_per_category() -> None:
         assert (tally.succeeded, tally.given_up, tally.success_rate) == expected
 
 
+def test_policies_of_one_category_are_told_apart() -> None:
+    """Downloads and other requests share a category, as runs and control calls do."""
+    download = evolve(PLAIN, name="DOWNLOAD")
+    statistics = collect_statistics(
+        make_call(E1),
+        create_call_events(E2, clock=ManualClock(START_S), policy=download, key="d"),
+    )
+    assert statistics.by_category[API].retries == 3
+    found = statistics.find_policies(API)
+    assert {name: tally.retries for name, tally in found.items()} == {PLAIN.name: 1, "DOWNLOAD": 2}
+    assert statistics.find_policies("RETRY_KV_GET") == {}
+
+
 def test_spec2_retry_rate_per_minute() -> None:
     """The audit stream, filtered by ``retry_attempt``, per minute."""
     statistics = collect_statistics(*[make_call(E2) for _ in range(10)], minutes=40)
