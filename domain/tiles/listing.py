@@ -20,8 +20,8 @@ class ListingPage:
 class ListingLimits:
     """Limits beyond which a listing is treated as broken."""
 
-    page_bytes_max: int = field(default=8 * 1024 * 1024, validator=integer(1))
-    """60,000 tiles or more, which take 45 MB once parsed."""
+    page_bytes_max: int = field(default=4 * 1024 * 1024, validator=integer(1))
+    """30,000 tiles or more, which take 20 MB once parsed: a download promises 150 MB in total."""
     pages_max: int = field(default=100_000, validator=integer(1))
 
 
