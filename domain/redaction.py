@@ -168,7 +168,7 @@ _KEY_NAME = re.compile(
 _ASSIGNED = re.compile(r"([?&;])([\w.%-]{1,64})=(?!\{)([^\s&;\"'<>]+)")
 _LIKELY = (
     (re.compile(r"(?i)(bearer\s+)[^\s'\"*]+"), r"\1***"),
-    (re.compile(r"://[^\s/@]+@"), "://***@"),
+    (re.compile(r"://(?!user:password@)[^\s/@]+@"), "://***@"),  # the example in our own messages
     (
         re.compile(r"(?i)(password|passwd|secret|token|api[_-]?key)(=|['\"]\s*:\s*)(?!\{)\S+"),
         r"\1\2***",

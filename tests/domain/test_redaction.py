@@ -113,6 +113,7 @@ RANDOM = "9fK2xQ7tLm4Zr8Vb"
         ("https://h/imagery-2024-06-01T00-00-00Z/1", None),
         ("sha256 mismatch: 9fk2xq7tlm4zr8vb9fk2xq7tlm4zr8vb", None),
         ("monkey=1 and x = y", None),
+        ("use postgresql://user:password@host:port/database", None),
     ],
 )
 def test_likely_key_is_redacted(text: str, shown: str | None) -> None:
