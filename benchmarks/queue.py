@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import procrastinate
 import psycopg
@@ -15,6 +16,7 @@ from sqlalchemy import text
 
 from benchmarks.cache_site import Site
 from benchmarks.harness import Ratio, seconds_per_call
+from tileferry.adapters.filesystem import FileRawSink
 from tileferry.adapters.postgres import (
     Database,
     PostgresIdempotencyStore,
@@ -147,7 +149,12 @@ def worker_on(database: Database, batch: int) -> Worker:
         name=WorkerId("bench"),
         queue=queue,
         control=RunControl(queue=queue, store=store, logger=logger, new_run_id=new_run_id),
-        partitions=PartitionControl(store=store, logger=logger, new_run_id=new_run_id),
+        partitions=PartitionControl(
+            store=store,
+            raw=FileRawSink(root=Path("unused"), clock=SystemClock(), logger=logger),
+            logger=logger,
+            new_run_id=new_run_id,
+        ),
         keys=KeyExpiry(store=PostgresIdempotencyStore(database=database)),
         handlers=dict.fromkeys(RunKind, _nothing),
         heartbeat=ThreadHeartbeat(),

@@ -289,9 +289,11 @@ class Container(containers.DeclarativeContainer):
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
+    imagery_dates = providers.Singleton(factories.build_imagery_dates, config)
     acquisition = providers.Factory(
         PartitionAcquisition,
         sink=raw_sink,
+        imagery=imagery_dates,
         downloaders=providers.Factory(
             RawDownloaderFactory,
             provider=provider,
@@ -317,7 +319,11 @@ class Container(containers.DeclarativeContainer):
     work_reader = providers.Singleton(PostgresWorkReader, database=database, budget=queue_budget)
     work_policies = providers.Singleton(factories.build_work_policies, config)
     inspection = providers.Singleton(
-        WorkInspector, books=work_reader, policies=work_policies, budget=queue_budget
+        WorkInspector,
+        books=work_reader,
+        raw=raw_sink,
+        policies=work_policies,
+        budget=queue_budget,
     )
     partition_reading = providers.Singleton(
         PartitionDataReader, partitions=work_reader, raw=work_reader, sink=raw_sink
@@ -336,6 +342,8 @@ class Container(containers.DeclarativeContainer):
     partition_control = providers.Singleton(
         PartitionControl,
         store=work_store,
+        raw=raw_sink,
+        imagery=imagery_dates,
         logger=work_logger,
         new_run_id=providers.Object(new_run_id),
         policies=work_policies,

@@ -62,6 +62,7 @@ from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.audit import AlertRule
 from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.partitions import TerminalityPolicy
+from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.partitions.validator import ValidationRules
 from tileferry.domain.retry import Pace, RetryBudget, RetryCategory, RetryPolicy, limit_to_run
 from tileferry.domain.tiles import (
@@ -364,6 +365,15 @@ def build_work_policies(config: Config) -> WorkPolicies:
 def build_flight_book(config: Config, opened: Database) -> PostgresFlightBook:
     """Return a book that commits changes with their events when the audit log is in Postgres."""
     return PostgresFlightBook(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
+
+
+def build_imagery_dates(config: Config) -> ImageryDates:
+    """Return whether the source serves imagery by date: a plain tile server does not."""
+    return ImageryDates(
+        source=config.source,
+        is_dated=config.xyz.url_template is None,
+        allow_undated=config.partitions.allow_undated,
+    )
 
 
 def build_queue_budget(config: Config) -> RetryBudget:

@@ -4,7 +4,7 @@ import math
 import re
 import ssl
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from hashlib import sha256
@@ -50,6 +50,8 @@ class HttpTileProvider:
     listing_limits: ListingLimits = field(factory=ListingLimits)
     lane: Transport = field()
     """Transport for tile requests; by default the httpx client."""
+    day: date | None = None
+    """The date of the imagery; ``None`` for the provider's current imagery."""
 
     _asking: ProviderSession = field(init=False)
 
@@ -77,6 +79,7 @@ class HttpTileProvider:
             "zoom": ",".join(map(str, zoom_levels)),
             "list-only": "true",
             **({} if cursor is None else {"cursor": cursor}),
+            **(self._dated or {}),
         }
         # Listings are fetched in the main thread, which must stay interruptible by signals. httpx
         # waits in Python, so it is.
@@ -87,7 +90,17 @@ class HttpTileProvider:
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         path = _tile_path(tile_id)
         read = partial(self._read_tile, tile_id)
-        return self._asking.get(self.lane, path, read, url=partial(self._url, path))
+        return self._asking.get(
+            self.lane, path, read, url=partial(self._url, path), query=self._dated
+        )
+
+    def for_date(self, day: date) -> "HttpTileProvider":
+        """Return a provider of the imagery of one day, over the same connections."""
+        return evolve(self, day=day)
+
+    @property
+    def _dated(self) -> dict[str, str] | None:
+        return None if self.day is None else {"date": self.day.isoformat()}
 
     def _read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float

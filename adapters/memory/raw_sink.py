@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import PurePath
 
@@ -17,6 +17,7 @@ from tileferry.adapters.memory.tiles import (
 from tileferry.adapters.memory.transfers import MemoryJournalStore, MemorySpoolStore
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import (
+    AsOfClock,
     check_run_id,
     format_manifest_name,
     refuse_changed,
@@ -60,6 +61,7 @@ class MemoryOpenPartition:
     _key: PartitionKey
     _run_id: RunId
     area: Area
+    _imagery_date: date | None
 
     def seal(self, report: DownloadBatchReport, *, at: datetime) -> SealedPartition:
         """Write the manifest; a sealed partition cannot be opened again."""
@@ -72,6 +74,7 @@ class MemoryOpenPartition:
                 tiles_listed=report.tiles_requested,
                 tally=report.tally,
                 sealed_at=at.astimezone(UTC),
+                imagery_date=self._imagery_date,
             )
             entries = list(self._entries())
             for entry in entries:
@@ -135,10 +138,14 @@ class MemoryRawSink:
     _locks: dict[str, object] = field(factory=dict, init=False)
 
     @contextmanager
-    def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[MemoryOpenPartition]:
+    def open(
+        self, key: PartitionKey, run_id: RunId, area: Area, *, imagery_date: date | None = None
+    ) -> Iterator[MemoryOpenPartition]:
         """Create a run's raw partition, or resume an unfinished one; raise if it is sealed."""
         check_run_id(run_id)
-        raw = self._partitions.get((key, run_id)) or self._create_partition(key, run_id, area)
+        raw = self._partitions.get((key, run_id)) or self._create_partition(
+            key, run_id, area, imagery_date
+        )
         raw.lock.acquire()
         try:
             if raw.manifest:
@@ -156,6 +163,12 @@ class MemoryRawSink:
         raw = self._partitions.get((key, run_id))
         return raw.read_sealed() if raw is not None and raw.manifest else None
 
+    def find_newest(self, key: PartitionKey) -> SealedPartition | None:
+        """Return the sealed raw partition of the newest run that has one."""
+        found = [self.find(key, run_id) for known, run_id in self._partitions if known == key]
+        sealed = [one for one in found if one is not None]
+        return max(sealed, key=lambda one: (one.sealed_at, one.run_id), default=None)
+
     @contextmanager
     def open_reader(self, sealed: SealedPartition) -> Iterator[MemoryPartitionReader]:
         """Open a sealed partition for reading; raise if the stored one differs from ``sealed``."""
@@ -167,17 +180,19 @@ class MemoryRawSink:
         yield MemoryPartitionReader(header=header, raw=raw, name=name)
 
     def _create_partition(
-        self, key: PartitionKey, run_id: RunId, area: Area
+        self, key: PartitionKey, run_id: RunId, area: Area, imagery_date: date | None
     ) -> MemoryOpenPartition:
         index = MemoryBlobIndex()
+        clock = self.clock if imagery_date is None else AsOfClock(self.clock, imagery_date)
         return MemoryOpenPartition(
             root=PurePath("/memory", str(key), run_id),
             tile_store=MemoryTileStore(index),
             tile_metadata_store=MemoryTileMetadataStore(
-                clock=self.clock, freshness=self.freshness, index=index
+                clock=clock, freshness=self.freshness, index=index
             ),
             lock=MemoryCacheLock(name=f"{key}/{run_id}", holders=self._locks),
             key=key,
             run_id=run_id,
             area=area,
+            imagery_date=imagery_date,
         )

@@ -1,6 +1,6 @@
 """A unit of work on the tables of the in-memory work store."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from attrs import define, evolve, field
@@ -106,7 +106,3 @@ class MemoryWorkUnit:
     def save_raw(self, sealed: SealedPartition) -> None:
         """Record a sealed raw partition; recording it again has no effect."""
         self.books.raw.setdefault(sealed.run_id, sealed)
-
-    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return the ids of the runs that sealed a raw partition."""
-        return self.books.raw.keys() & set(run_ids)

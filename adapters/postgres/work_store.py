@@ -1,6 +1,6 @@
 """Work store in Postgres: each unit is a transaction that includes its audit events."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -130,10 +130,6 @@ class PostgresWorkUnit:
         """Return failed partitions whose automatic retry is due."""
         rows = self.connection.execute(_DUE_PARTITIONS, {"limit": limit})
         return [partition_from_row(row) for row in rows]
-
-    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return the ids of the runs that sealed a raw partition."""
-        return set(self.connection.execute(_WITH_RAW, {"run_ids": list(run_ids)}).scalars())
 
     def _reserve(self, names: Iterable[str]) -> None:
         """Lock names until the end of the unit, so that no other unit creates the same rows.
@@ -271,4 +267,3 @@ _DUE_PARTITIONS = text(
     " WHERE next_run_at <= now() AND status = 'failed'"
     " ORDER BY next_run_at, id LIMIT :limit FOR UPDATE OF partitions SKIP LOCKED"
 )
-_WITH_RAW = text("SELECT run_id FROM raw_partitions WHERE run_id = ANY (:run_ids)")

@@ -1,7 +1,7 @@
 """Acquire a partition: extract it into the run's raw partition, seal it, verify it, judge it."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from logging import Logger
 from pathlib import PurePath
 
@@ -14,11 +14,12 @@ from tileferry.application.ports.cache import DiskSpace
 from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import TileDownloader, Workers
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.ports.provider import TileProvider
+from tileferry.application.ports.provider import DatedTileProvider, TileProvider
 from tileferry.application.ports.raw_partitions import DownloaderFactory, OpenPartition, RawSink
 from tileferry.application.ports.retries import RequestPace
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.partitions import PartitionKey
+from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.partitions.validator import ValidationRules, judge_partition
 from tileferry.domain.runs import RunId, Verdict
@@ -36,6 +37,7 @@ class PartitionAcquisition:
     clock: Clock
     logger: Logger
     rules: ValidationRules = field(factory=ValidationRules)
+    imagery: ImageryDates
 
     def acquire(
         self,
@@ -76,13 +78,15 @@ class PartitionAcquisition:
     def _extract(
         self, key: PartitionKey, run_id: RunId, area: Area, progress: ProgressListener
     ) -> SealedPartition:
-        with self.sink.open(key, run_id, area) as raw:
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        imagery_date = self.imagery.select(key.logical_date, today=now.date())
+        with self.sink.open(key, run_id, area, imagery_date=imagery_date) as raw:
             request = DownloadRequest(
                 flight_id=run_id,
                 area=area,
                 cache_root=raw.root,
             )
-            downloader = self.downloaders.create(raw, progress=progress)
+            downloader = self.downloaders.create(raw, progress=progress, imagery_date=imagery_date)
             report = downloader.download_tiles_for_area(request)
             sealed = raw.seal(report, at=datetime.fromtimestamp(self.clock.now(), UTC))
         self.logger.info(
@@ -118,11 +122,19 @@ class RawDownloaderFactory:
     background: Background | None = None
 
     def create(
-        self, raw: OpenPartition, *, progress: ProgressListener = NULL_LISTENER
+        self,
+        raw: OpenPartition,
+        *,
+        progress: ProgressListener = NULL_LISTENER,
+        imagery_date: date | None = None,
     ) -> TileDownloader:
-        """Return an area download that writes to ``raw``."""
+        """Return an area download that writes the imagery of a date to ``raw``."""
+        provider = self.provider
+        if imagery_date is not None:
+            assert isinstance(provider, DatedTileProvider)  # noqa: S101  # ``ImageryDates`` says so
+            provider = provider.for_date(imagery_date)
         return AreaDownload(
-            provider=self.provider,
+            provider=provider,
             tile_store=raw.tile_store,
             tile_metadata_store=raw.tile_metadata_store,
             budget_enforcer=DiskBudget(

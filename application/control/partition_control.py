@@ -9,6 +9,7 @@ from attrs import define, evolve, field, frozen
 
 from tileferry.application.control.control_calls import ControlCalls, call_once
 from tileferry.application.control.policies import WorkPolicies
+from tileferry.application.ports.raw_partitions import RawFinder
 from tileferry.application.ports.work import (
     PartitionFilter,
     PartitionRecords,
@@ -35,6 +36,8 @@ from tileferry.domain.partitions.backfill import (
     BackfillRequest,
 )
 from tileferry.domain.partitions.backfill_planning import find_drift, is_applied, plan_backfill
+from tileferry.domain.partitions.imagery_dates import ImageryDates
+from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.partitions.retry_rules import check_confirmation, check_raw_partition
 from tileferry.domain.partitions.transitions import ENQUEUE
 from tileferry.domain.retry import RetryCategory
@@ -60,8 +63,11 @@ class PartitionControl:
     """The use cases of partitions. Each action is one unit: all of it is committed, or nothing."""
 
     store: WorkStore
+    raw: RawFinder
     logger: Logger
     new_run_id: Callable[[], str]
+    imagery: ImageryDates | None = None
+    """What the configured source can serve; ``None`` if that is not known."""
     policies: WorkPolicies = field(factory=WorkPolicies)
     calls: ControlCalls = call_once
 
@@ -126,22 +132,28 @@ class PartitionControl:
     ) -> Sequence[Partition]:
         """Retry failed partitions, and successful ones that an operator wants to improve.
 
-        If the newest run of any partition left no raw partition, the whole call is refused.
+        The work is that of the newest run whose raw partition is in the sink. If the sink has none
+        of any partition, the whole call is refused.
         """
         check_confirmation(len(set(keys)), override.confirmed)
-        tried = self._call_approved("Retry partitions", lambda: self._retry_all(keys, override))
+        newest = {key: self.raw.find_newest(key) for key in dict.fromkeys(keys)}
+        tried = self._call_approved(
+            "Retry partitions", lambda: self._retry_all(keys, override, newest)
+        )
         self._log_override("retry", override, keys)
         return tried
 
     def _retry_all(
-        self, keys: Sequence[PartitionKey], override: OperatorOverride
+        self,
+        keys: Sequence[PartitionKey],
+        override: OperatorOverride,
+        newest: Mapping[PartitionKey, SealedPartition | None],
     ) -> Sequence[Partition]:
         with self.store.open_unit(by=override.by) as unit:
             found = self._get_all(unit, keys)
-            with_raw = unit.find_runs_with_raw([partition.last_run_id for partition in found])
             for partition in found:
                 if partition.active_run_id is None:  # an active run may still leave one
-                    check_raw_partition(partition, has_raw=partition.last_run_id in with_raw)
+                    check_raw_partition(partition, has_raw=newest[partition.key] is not None)
             changes = [
                 self._requeue_or_reprocess(
                     partition, RunId(self.new_run_id()), now=unit.now, reason=override.reason
@@ -150,10 +162,14 @@ class PartitionControl:
             ]
             # Lock these runs only now: they have ended, so no other transaction can hold one of
             # them while it waits for its partition.
-            ended = unit.get_runs([partition.last_run_id for partition in found])
+            sealed = [one.run_id for one in newest.values() if one is not None]
+            ended = unit.get_runs([*sealed, *(partition.last_run_id for partition in found)])
             for change in changes:
+                raw = newest[change.after.key]
                 # An operator is waiting for the result.
-                self._start_next_run(unit, change, ended, RunPriority.FRESH)
+                self._start_next_run(
+                    unit, change, ended, RunPriority.FRESH, None if raw is None else raw.run_id
+                )
         return [change.after for change in changes]
 
     def mark_terminal(
@@ -185,6 +201,8 @@ class PartitionControl:
 
     def _plan_backfill(self, request: BackfillRequest) -> BackfillPlan:
         with self.store.open_unit() as unit:
+            if self.imagery is not None:
+                self.imagery.check(request.source, request.dates, today=unit.now.date())
             known = unit.get_partitions([request.get_key(day) for day in request.dates])
             return plan_backfill(
                 request,
@@ -310,10 +328,12 @@ class PartitionControl:
         change: Change[Partition],
         ended: Mapping[RunId, Run],
         priority: RunPriority,
+        template: RunId | None = None,
     ) -> None:
-        """Start a partition's new run, with the work of the previous run."""
+        """Start a partition's new run, with the work of ``template``, else of the previous run."""
         assert change.before is not None  # noqa: S101  # the partition existed
-        last = ended[change.before.last_run_id]
+        before = change.before.last_run_id
+        last = ended.get(before if template is None else template, ended[before])
         work = parse_work(RunKind.ACQUIRE_PARTITION, last.payload)
         run_id = change.after.last_run_id
         self._start_run(unit, run_id, work, actor=change.actor, priority=priority)

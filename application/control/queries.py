@@ -7,7 +7,12 @@ from datetime import datetime
 from attrs import evolve, frozen
 
 from tileferry.application.control.policies import WorkPolicies
-from tileferry.application.ports.raw_partitions import PartitionReader, RawSink, refuse_changed
+from tileferry.application.ports.raw_partitions import (
+    PartitionReader,
+    RawFinder,
+    RawSink,
+    refuse_changed,
+)
 from tileferry.application.ports.work import (
     PartitionAttempt,
     PartitionFilter,
@@ -70,7 +75,7 @@ class PartitionDetails:
     planned: PlannedRetry | None
     terminal: PartitionGiveUpReason | None
     has_raw: bool
-    """Whether its newest run left a raw partition; an operator's retry requires one."""
+    """Whether the sink has a raw partition of any of its runs; a retry requires one."""
 
 
 @frozen(kw_only=True)
@@ -78,6 +83,7 @@ class WorkInspector:
     """Reads without locks, so a concurrent change may show in only one part of the result."""
 
     books: WorkReader
+    raw: RawFinder
     policies: WorkPolicies
     budget: RetryBudget = QUEUE_BUDGET
     """The limits of every source's retry budget."""
@@ -107,7 +113,7 @@ class WorkInspector:
             verdicts=self.books.list_partition_attempts(key),
             planned=self.books.find_planned_retry(key),
             terminal=self.find_terminal_reason(partition, now),
-            has_raw=self.books.has_raw(partition.last_run_id),
+            has_raw=self.raw.find_newest(key) is not None,
         )
 
     def find_terminal_reason(

@@ -1,8 +1,8 @@
 """The imagery provider."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import date, datetime
+from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
@@ -48,4 +48,13 @@ class TileProvider(Protocol):
 
     def fetch_tile(self, tile_id: TileId) -> FetchedTile:
         """Return one tile."""
+        ...
+
+
+@runtime_checkable
+class DatedTileProvider(TileProvider, Protocol):
+    """A provider that has the imagery of past dates."""
+
+    def for_date(self, day: date) -> TileProvider:
+        """Return a provider of the imagery of one day."""
         ...

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import PurePath
 from typing import NoReturn, Protocol
 
+from attrs import frozen
+
 from tileferry.application.ports.cache import CacheLock
+from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import SpoolStore, TileDownloader
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import ProgressListener
@@ -88,13 +91,24 @@ class PartitionReader(Protocol):
         ...
 
 
-class RawSink(Protocol):
+class RawFinder(Protocol):
+    """Finds raw partitions, without reading tiles."""
+
+    def find_newest(self, key: PartitionKey) -> SealedPartition | None:
+        """Return the sealed raw partition of the newest run of a partition that has one."""
+        ...
+
+
+class RawSink(RawFinder, Protocol):
     """Stores raw partitions, and never deletes one."""
 
     def open(
-        self, key: PartitionKey, run_id: RunId, area: Area
+        self, key: PartitionKey, run_id: RunId, area: Area, *, imagery_date: date | None = None
     ) -> AbstractContextManager[OpenPartition]:
-        """Create or resume a run's raw partition; refuse a sealed one."""
+        """Create or resume a run's raw partition; refuse a sealed one.
+
+        ``imagery_date`` is recorded in the manifest, and the age of tiles is judged at that date.
+        """
         ...
 
     def find(self, key: PartitionKey, run_id: RunId) -> SealedPartition | None:
@@ -109,9 +123,30 @@ class RawSink(Protocol):
 class DownloaderFactory(Protocol):
     """Creates the downloader of an open raw partition."""
 
-    def create(self, raw: OpenPartition, *, progress: ProgressListener) -> TileDownloader:
-        """Return a downloader that writes only to ``raw``."""
+    def create(
+        self, raw: OpenPartition, *, progress: ProgressListener, imagery_date: date | None = None
+    ) -> TileDownloader:
+        """Return a downloader of the imagery of a date that writes only to ``raw``."""
         ...
+
+
+@frozen
+class AsOfClock:
+    """A clock whose time stops at the end of a day, to judge the age of that day's imagery."""
+
+    clock: Clock
+    day: date
+
+    def now(self) -> float:
+        """Return the time, at most the end of the day in UTC."""
+        end = datetime.combine(self.day + timedelta(days=1), time.min, UTC)
+        return min(self.clock.now(), end.timestamp())
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
 
 
 NEVER_REPAIRED = "raw partitions are never repaired; start a new run of the partition"

@@ -1,6 +1,6 @@
 """The store of the control plane: the run queue, units of work, and queries."""
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime, timedelta
 from types import MappingProxyType
@@ -171,10 +171,6 @@ class RawUnit(Protocol):
 
     def save_raw(self, sealed: SealedPartition) -> None:
         """Record a sealed raw partition; recording it again changes nothing."""
-        ...
-
-    def find_runs_with_raw(self, run_ids: Sequence[RunId]) -> Container[RunId]:
-        """Return those of the runs that have a sealed raw partition."""
         ...
 
 

@@ -39,6 +39,7 @@ from tileferry.domain.errors.control import (
     LeaseLostError,
     NoRawPartitionError,
     PlanDriftedError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 from tileferry.domain.errors.provider import (
@@ -103,5 +104,6 @@ __all__ = [
     "TileManagerError",
     "TileNotFoundError",
     "TileTooLargeError",
+    "UndatedImageryError",
     "WorkInProgressError",
 ]

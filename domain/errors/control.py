@@ -121,7 +121,7 @@ class ConfirmationNeededError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class NoRawPartitionError(TileManagerError):
-    """A partition cannot be retried because its newest run left no raw partition."""
+    """A partition cannot be retried because the raw sink has no sealed run of it."""
 
     remedy = Remedy.APPLY_BACKFILL
     partition: str
@@ -130,6 +130,22 @@ class NoRawPartitionError(TileManagerError):
     @property
     def summary(self) -> str:
         return (
-            f"{printable(self.partition)}: its newest run, {printable(self.run_id)}, left no raw "
-            f"partition to retry"
+            f"{printable(self.partition)}: the raw sink has no raw partition to retry (newest run: "
+            f"{printable(self.run_id)})"
+        )
+
+
+@define(kw_only=True, eq=False)
+class UndatedImageryError(TileManagerError):
+    """A past date was requested from a source that serves only its current imagery."""
+
+    remedy = "use a source with dated imagery, or set partitions.allow_undated"
+    source: str
+    day: str
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"source {printable(self.source)} serves only its current imagery, not that of "
+            f"{printable(self.day)}"
         )

@@ -1,13 +1,13 @@
 """The contents of a manifest, which is written when a raw partition is sealed."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import field, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.partitions.partition import PartitionKey
+from tileferry.domain.partitions.partition import PartitionKey, day
 from tileferry.domain.runs import RunId
 from tileferry.domain.state_machine import field_conflict
 from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
@@ -50,6 +50,8 @@ class PartitionHeader:
     tally: DownloadTally = field(validator=instance(DownloadTally))
     """For a resumed run, the counts of its last part; tiles stored earlier count as downloaded."""
     sealed_at: datetime = field(validator=_check_utc)
+    imagery_date: date | None = field(default=None, validator=validators.optional(day))
+    """The date that was requested from the provider; ``None`` for its current imagery."""
 
     def __attrs_post_init__(self) -> None:
         if self.tally.tiles_accounted > self.tiles_listed:

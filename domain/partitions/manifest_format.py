@@ -31,6 +31,8 @@ LINE_BYTES_MAX = 4_096
 
 _NEWER = "use the release that wrote it"
 _HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
+_IMAGERY_DATE = "imagery_date"
+"""Left out for the provider's current imagery, and by older releases."""
 _TALLY = tuple(item.name for item in fields(DownloadTally))
 _ENTRY = (
     *("tile", "segment", "offset", "length", "sha256"),
@@ -58,7 +60,7 @@ class ManifestEnd:
 
 
 def format_header(header: PartitionHeader) -> bytes:
-    key = header.key
+    key, requested = header.key, header.imagery_date
     return _format_line(
         {
             "version": VERSION,
@@ -68,6 +70,7 @@ def format_header(header: PartitionHeader) -> bytes:
             "tiles_listed": header.tiles_listed,
             "tally": asdict(header.tally),
             "sealed_at": header.sealed_at.isoformat(),
+            **({} if requested is None else {_IMAGERY_DATE: requested.isoformat()}),
         }
     )
 
@@ -99,7 +102,7 @@ def parse_header(line: bytes, path: str) -> PartitionHeader:
     """Parse the first line. Errors use ``path`` as its name."""
     data = JsonObject.from_value(_parse_line(line, path), path)
     data.check_version(VERSION, remedy=_NEWER)
-    data.check_names(_HEADER)
+    data.check_names(_HEADER, optional=(_IMAGERY_DATE,))
     key = parse_partition_key(_get_object(data, "partition", KEY_FIELDS))
     area = parse_area(_get_object(data, "area", AREA_FIELDS))
     tally = _parse_tally(_get_object(data, "tally", _TALLY))
@@ -111,6 +114,7 @@ def parse_header(line: bytes, path: str) -> PartitionHeader:
             tiles_listed=data.get("tiles_listed", int),
             tally=tally,
             sealed_at=data.get_datetime("sealed_at"),
+            imagery_date=data.get_date(_IMAGERY_DATE) if _IMAGERY_DATE in data.fields else None,
         )
 
 

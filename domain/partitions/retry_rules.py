@@ -164,13 +164,14 @@ def check_confirmation(count: int, confirmed: int | None) -> None:
 
 
 def check_raw_partition(partition: Partition, *, has_raw: bool) -> None:
-    """Reject an operator's retry if the raw sink has no sealed partition of the newest run.
+    """Reject an operator's retry if the raw sink has no sealed run of the partition.
 
-    A retry repeats an extraction that took place. A run abandoned before it sealed anything
-    (rejected key, wrong area) would fail in the same way again and leave no raw data to explain it,
-    so a reason does not override this check. The alternative is a backfill of that date: it shows
-    the partition's state, and the operator decides on a new extraction with its area. Backfills are
-    therefore exempt from this check. So is the scheduler, which only retries runs with a verdict.
+    A retry repeats an extraction that took place. A partition whose runs were all abandoned before
+    they sealed anything (rejected key, wrong area) would fail in the same way again and leave no
+    raw data to explain it, so a reason does not override this check. The alternative is a backfill
+    of that date: it shows the partition's state, and the operator decides on a new extraction with
+    its area. Backfills are therefore exempt from this check. So is the scheduler, which only
+    retries runs with a verdict.
     """
     if not has_raw:
         raise NoRawPartitionError(partition=partition.subject, run_id=partition.last_run_id)

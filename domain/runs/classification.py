@@ -52,6 +52,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 from tileferry.domain.retry import ErrorClass, Final, RateLimited, Retryable
@@ -149,6 +150,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         FarAreaError: Final(),
         ProtectedFlightError: Final(),
         NoRawPartitionError: Final(),
+        UndatedImageryError: Final(),
         PlanDriftedError: Final(),
         # An operator must make room: request less, unpin a flight or raise the budget.
         CacheBudgetExceededError: Final(),

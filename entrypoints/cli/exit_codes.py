@@ -27,6 +27,7 @@ from tileferry.domain.errors import (
     RateLimitedError,
     SatelliteProviderError,
     TileManagerError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 
@@ -66,6 +67,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (NothingToResumeError, ExitCode.REFUSED),
     (ConfirmationNeededError, ExitCode.REFUSED),
     (NoRawPartitionError, ExitCode.REFUSED),
+    (UndatedImageryError, ExitCode.REFUSED),
     (NotPermittedError, ExitCode.REFUSED),
     (SatelliteProviderError, ExitCode.PROVIDER_FAILED),
     (RateLimitedError, ExitCode.PROVIDER_FAILED),

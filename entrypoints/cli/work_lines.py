@@ -247,8 +247,8 @@ def render_partition(found: PartitionDetails) -> RenderableType:
 
 
 def _describe_newest_run(found: PartitionDetails) -> str:
-    raw = "with" if found.has_raw else "without"
-    return f"{found.newest.run.status.value.replace('_', ' ')}, {raw} a raw partition"
+    raw = "" if found.has_raw else "; the raw sink has no raw partition of it"
+    return f"{found.newest.run.status.value.replace('_', ' ')}{raw}"
 
 
 def format_partition(one: Partition) -> Group:

@@ -344,6 +344,10 @@ class PartitionsConfig:
         validator=validators.optional(number(0.001, DURATION_MAX.days)),
         metadata=doc("Older failed partitions are not retried automatically.", 14),
     )
+    allow_undated: bool = field(
+        default=False,
+        metadata=doc("Allow the current imagery of a plain tile server for past dates."),
+    )
     max_missing_share: float = field(
         default=0.0,
         validator=number(0, 1),

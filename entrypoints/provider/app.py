@@ -4,7 +4,7 @@ import hmac
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from attrs import converters, field, frozen, validators
@@ -24,7 +24,13 @@ from tileferry.domain.validation import as_float, aware, integer, positive, text
 from tileferry.entrypoints.provider.faults import Call, Options, PageFault, RequestFault
 from tileferry.entrypoints.provider.faults.rules import FaultPlan, FaultRule, RequestInfo
 from tileferry.entrypoints.provider.imagery import CONTENT_TYPE, ESTIMATED_BYTES, TileImageCache
-from tileferry.entrypoints.provider.listing import SOURCE, ListedTile, ListingQuery, format_time
+from tileferry.entrypoints.provider.listing import (
+    SOURCE,
+    ListedTile,
+    ListingQuery,
+    format_time,
+    parse_day,
+)
 from tileferry.entrypoints.provider.request_record import RequestRecord, to_dicts
 from tileferry.entrypoints.provider.responses import (
     Connections,
@@ -63,12 +69,13 @@ class ProviderSettings:
     seed: int = field(default=0, validator=integer(0))
     record: Path | None = None
 
-    def describe_tile(self, tile: TileId) -> ListedTile:
-        """Return the facts to report for a tile."""
+    def describe_tile(self, tile: TileId, day: date | None = None) -> ListedTile:
+        """Return the facts to report for a tile: of the current imagery, or of a day's."""
         resolution = self.resolution_m_per_px
+        dated = None if day is None else datetime.combine(day, time.min, UTC)
         return ListedTile(
             tile=tile,
-            produced_at=self.produced_at,
+            produced_at=dated or self.produced_at,
             resolution_m_per_px=_round_resolution(tile) if resolution is None else resolution,
             estimated_bytes=ESTIMATED_BYTES,
         )
@@ -176,7 +183,8 @@ class ReferenceProvider:
         if asked.call is Call.LISTING:
             answer = self._list(request, *(chosen or (None, {})))
         elif asked.tile is not None:
-            answer = await self._fetch(asked.tile, plain=plain)
+            day = None if plain else parse_day(request.query_params)
+            answer = await self._fetch(asked.tile, day, plain=plain)
         else:
             answer = self._receive_upload(request, body)
         return fault.spoil(answer, options) if isinstance(fault, RequestFault) else answer
@@ -188,12 +196,14 @@ class ReferenceProvider:
         query = ListingQuery.parse(dict(given), len(given.multi_items()))
         page = query.build_page(
             self._settings.page_size,
-            lambda tile: self.plan.spoil_tile(self._settings.describe_tile(tile), Call.LISTING),
+            lambda tile: self.plan.spoil_tile(
+                self._settings.describe_tile(tile, query.day), Call.LISTING
+            ),
         )
         return (fault.spoil(page, options) if isinstance(fault, PageFault) else page).response
 
-    async def _fetch(self, tile: TileId, *, plain: bool) -> ProviderResponse:
-        facts = self.plan.spoil_tile(self._settings.describe_tile(tile), Call.TILE)
+    async def _fetch(self, tile: TileId, day: date | None, *, plain: bool) -> ProviderResponse:
+        facts = self.plan.spoil_tile(self._settings.describe_tile(tile, day), Call.TILE)
         picture = self._imagery.find(tile)
         if picture is None:
             picture = await run_in_threadpool(self._imagery.get_or_draw, tile)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -10,6 +10,7 @@ from attrs import frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId
+from tileferry.domain.validation import parse_date
 from tileferry.entrypoints.provider.responses import ProviderResponse, RefusalError, json_response
 
 SOURCE = "reference"
@@ -17,7 +18,7 @@ SOURCE = "reference"
 
 _CURSOR = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{12})", re.ASCII)
 _ZOOMS = re.compile(r"[0-9]{1,2}(,[0-9]{1,2})*", re.ASCII)
-_PARAMETERS = ("bbox", "zoom", "list-only", "cursor")
+_PARAMETERS = ("bbox", "zoom", "list-only", "cursor", "date")
 
 
 @frozen(kw_only=True)
@@ -71,6 +72,8 @@ class ListingQuery:
     cursor: str | None
     turn: int
     offset: int
+    day: date | None = None
+    """The date of the imagery; ``None`` for the current imagery."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], count: int) -> "ListingQuery":
@@ -84,7 +87,7 @@ class ListingQuery:
         coverage = _parse_coverage(given.get("bbox", ""), given.get("zoom", ""))
         cursor = given.get("cursor")
         turn, offset = (0, 0) if cursor is None else _decode_cursor(cursor, coverage)
-        return cls(coverage, cursor, turn, offset)
+        return cls(coverage, cursor, turn, offset, parse_day(given))
 
     def build_page(self, size: int, facts: Callable[[TileId], ListedTile]) -> ServedPage:
         """Return the page at the cursor."""
@@ -98,6 +101,15 @@ class ListingQuery:
             else _encode_cursor(self.turn, end, self.coverage),
             again=_encode_cursor(self.turn + 1, 0, self.coverage),
         )
+
+
+def parse_day(given: Mapping[str, str]) -> date | None:
+    """Return the requested date of the imagery, if any."""
+    text = given.get("date")
+    day = None if text is None else parse_date(text)
+    if text is not None and day is None:
+        raise RefusalError(400, "bad_date", "date must be a day, such as 2026-05-01")
+    return day
 
 
 def _parse_coverage(bbox: str, zoom: str) -> TileCoverage:

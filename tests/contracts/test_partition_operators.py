@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 from support.control_plane import (
     FAILED,
     LEASE,
@@ -31,15 +31,19 @@ from tileferry.domain.errors import (
     NoRawPartitionError,
     NotFoundError,
     PlanDriftedError,
+    UndatedImageryError,
 )
 from tileferry.domain.partitions import (
     LARGE_RANGE,
     BackfillAction,
+    PartitionKey,
     PartitionStatus,
     find_terminal_reason,
     get_readable_run,
     parse_plan,
 )
+from tileferry.domain.partitions.imagery_dates import ImageryDates
+from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunPriority
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.work import AcquirePartition
@@ -261,12 +265,54 @@ def test_spec3_s8_retry_without_raw_partition_rejects_whole_request(
     create_judged_partition(control_plane, FAILED)
     enqueue_partitions(control_plane, partition_key(2))
     give_up_partition(control_plane, partition_key(2))
-    with pytest.raises(NoRawPartitionError, match="left no raw partition"):
+    with pytest.raises(NoRawPartitionError, match="has no raw partition to retry"):
         control_plane.partitions.retry([KEY, partition_key(2)], OVERRIDE)
     assert get_partition(control_plane, KEY).status is PartitionStatus.FAILED
     # The way on is a backfill of that date, which says what is extracted.
     plan = control_plane.partitions.plan(create_backfill_request(2, 2))
     assert len(control_plane.partitions.apply(plan, OVERRIDE)) == 1
+
+
+@frozen
+class FakeSink:
+    """A sink that has what a test puts there, whatever the books say."""
+
+    sealed: SealedPartition | None = None
+
+    def find_newest(self, _key: PartitionKey) -> SealedPartition | None:
+        return self.sealed
+
+
+def test_spec3_s8_retry_asks_the_sink_and_not_the_books(control_plane: ControlPlane) -> None:
+    create_judged_partition(control_plane, FAILED)  # the books have a raw partition
+    partitions = evolve(control_plane.partitions, raw=FakeSink())
+    with pytest.raises(NoRawPartitionError):
+        partitions.retry([KEY], OVERRIDE)
+
+
+def test_retry_repeats_the_newest_run_that_has_raw_data(control_plane: ControlPlane) -> None:
+    (judged,) = create_judged_partition(control_plane, FAILED)
+    sealed = control_plane.reader.find_raw(judged.run_id)
+    request = create_backfill_request(1, 1)
+    request = evolve(request, area=evolve(request.area, zoom_levels=(14,)))
+    plan = control_plane.partitions.plan(request)
+    control_plane.partitions.apply(plan, OVERRIDE)
+    abandoned = give_up_partition(control_plane)  # with another area, and without raw data
+    assert abandoned.payload != judged.payload
+    partitions = evolve(control_plane.partitions, raw=FakeSink(sealed))
+    (tried,) = partitions.retry([KEY], OVERRIDE)
+    run = control_plane.reader.find_run(tried.last_run_id)
+    assert run is not None
+    assert run.payload == judged.payload
+
+
+def test_backfill_of_past_dates_from_plain_server_is_refused(control_plane: ControlPlane) -> None:
+    plain = ImageryDates(source=KEY.source, is_dated=False)
+    partitions = evolve(control_plane.partitions, imagery=plain)
+    with pytest.raises(UndatedImageryError, match="2026-03-01"):
+        partitions.plan(create_backfill_request(1, 2))
+    allowed = evolve(partitions, imagery=evolve(plain, allow_undated=True))
+    assert allowed.plan(create_backfill_request(1, 2)).touched == 2
 
 
 def test_spec3_s8_pending_or_unknown_partition_cannot_be_retried(

@@ -276,3 +276,39 @@ def test_sha256_mismatch_raises_damaged(sink: RawSink) -> None:
         forged = evolve(entry, blob=evolve(entry.blob, sha256="0" * 64))
         with pytest.raises(TileManagerError, match="is damaged"):
             reader.read_tile(forged)
+
+
+# Dates and newest runs
+
+
+def test_imagery_date_is_recorded_and_ages_are_judged_at_that_date(sink: RawSink) -> None:
+    past = NOW - timedelta(days=700)
+    with sink.open(KEY, RUN, AREA, imagery_date=past.date()) as raw:
+        blob = raw.tile_store.write_tile(TILES[0], tile_content(TILES[0]))
+        tile = NewTile(
+            tile_id=TILES[0],
+            flight_id=RUN,
+            produced_at=past,
+            resolution_m_per_px=0.6,
+            sector_class=AREA.sector_class,
+            blob=blob,
+        )
+        assert raw.tile_metadata_store.insert_metadata(tile) is FreshnessLabel.FRESH
+        sealed = raw.seal(create_report(1), at=NOW)
+    with sink.open_reader(sealed) as reader:
+        assert reader.header.imagery_date == past.date()
+
+
+def test_newest_run_with_raw_data_is_found(sink: RawSink) -> None:
+    assert sink.find_newest(KEY) is None
+    for run_id, later in ((RunId("run-b"), 2), (RunId("run-c"), 1)):
+        with sink.open(KEY, run_id, AREA) as raw:
+            store_tiles(raw, TILES[:2])
+            raw.seal(create_report(2, run_id=run_id), at=NOW + timedelta(hours=later))
+    with sink.open(KEY, RunId("run-a"), AREA) as raw:  # not sealed
+        store_tiles(raw, TILES[:1])
+    newest = sink.find_newest(KEY)
+    assert newest is not None
+    assert newest.run_id == "run-b"
+    other = evolve(KEY, query_name="other")
+    assert sink.find_newest(other) is None

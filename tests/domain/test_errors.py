@@ -52,6 +52,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 from tileferry.domain.retry import GiveUpReason
@@ -318,9 +319,16 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
         "this affects 1 partition, not 2; check the range, then confirm the count 1",
     ),
     (
+        UndatedImageryError(source=EVIL, day="2026-03-01"),
+        (
+            f"source {EVIL_SHOWN} serves only its current imagery, not that of 2026-03-01; use a "
+            "source with dated imagery, or set partitions.allow_undated"
+        ),
+    ),
+    (
         NoRawPartitionError(partition=EVIL, run_id=EVIL),
         (
-            f"{EVIL_SHOWN}: its newest run, {EVIL_SHOWN}, left no raw partition to retry; "
+            f"{EVIL_SHOWN}: the raw sink has no raw partition to retry (newest run: {EVIL_SHOWN}); "
             "plan and apply a backfill of its date, which starts a new extraction"
         ),
     ),

@@ -84,6 +84,18 @@ def test_spec3_a_complete_extraction_passes(
     assert kinds[-2:] == ["partition.sealed", "partition.judged"]
 
 
+def test_logical_date_determines_what_is_fetched(sink: RawSink, provider: RunningProvider) -> None:
+    """Seen: it was only a label."""
+    with open_acquisition(sink, provider.url) as use_case:
+        _, sealed = use_case.acquire(KEY, RUN, SMALL_AREA)
+    day = KEY.logical_date
+    dates = {line.query.partition("date=")[2][:10] for line in provider.requests}
+    assert dates == {day.isoformat()}
+    with sink.open_reader(sealed) as reader:
+        assert reader.header.imagery_date == day
+        assert {entry.produced_at.date() for entry in reader.iter_entries()} == {day}
+
+
 @pytest.mark.parametrize(
     ("stale", "outcome"), [(5, VerdictOutcome.NEEDS_REVIEW), (6, VerdictOutcome.FAILED)]
 )

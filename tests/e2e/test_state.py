@@ -49,7 +49,7 @@ def test_inspect_shows_status_attempts_history_and_next_retry(
         "Partition osm/acme/city/2026-03-01",
         "status failed",
         "attempts 1",
-        f"newest run {run.run_id}, failed, with a raw partition",
+        f"newest run {run.run_id}, failed",
         f"error {REJECTION_REASON}",
         f"next retry {planned.next_run_at:%Y-%m-%d %H:%M:%S} UTC (in ",
         "300 s, times 6, at most 7200 s",

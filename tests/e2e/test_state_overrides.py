@@ -101,7 +101,7 @@ def test_retry_without_raw_partition_rejects_whole_request(
         operator.run("state", "retry", *MARCH, *REASON),
         4,
         "partition osm/acme/city/2026-03-02",
-        "left no raw partition",
+        "the raw sink has no raw partition",
         "`tileferry backfill plan`",
     )
     assert list_statuses(control_plane, 2) == ["failed", "failed"]

@@ -25,6 +25,7 @@ from tileferry.application import (
     RetryManager,
 )
 from tileferry.application.ports.raw_partitions import RawSink
+from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.partitions.validator import ValidationRules
 
 SMALL_AREA = evolve(AREA, zoom_levels=(13,))
@@ -74,6 +75,7 @@ def open_acquisition(
             clock=clock,
             logger=LOGGER,
             rules=ValidationRules(**rules),
+            imagery=ImageryDates(source="satellite"),
         )
 
 

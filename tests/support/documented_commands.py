@@ -21,6 +21,7 @@ from support.control_plane import (
 )
 from support.operator import CommandResult, Operator, run_in_process
 from support.provider import API_KEY, RunningProvider
+from support.work_operator import fill_sink
 from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.partitions import PartitionKey
@@ -118,6 +119,7 @@ class DocumentedEnv:
         desk = create_postgres_control_plane(database)
         _break_run(desk)
         _reject_march(desk)
+        fill_sink(self.database_url, self.home / "raw")
 
     def type_command(self, command: str) -> TypedCommand:
         """Type a command as it is shown, but in a smaller area and with folders of our own."""

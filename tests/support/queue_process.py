@@ -9,6 +9,7 @@ from functools import partial
 import psycopg
 from attrs import frozen
 
+from support.control_plane import RecordedRuns
 from tileferry.adapters.postgres import (
     Database,
     PostgresIdempotencyStore,
@@ -74,7 +75,10 @@ def execute_worker(plan: QueuePlan, name: str) -> None:
         queue=control.queue,
         control=control,
         partitions=PartitionControl(
-            store=control.store, logger=control.logger, new_run_id=new_run_id
+            store=control.store,
+            raw=RecordedRuns(reader),
+            logger=control.logger,
+            new_run_id=new_run_id,
         ),
         keys=KeyExpiry(store=PostgresIdempotencyStore(database=database)),
         handlers=dict.fromkeys(RunKind, partial(_handle, plan, notebook)),

@@ -2,23 +2,32 @@
 
 import getpass
 import io
+import logging
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import frozen
 
 from support.control_plane import ControlPlane, acquire_work, create_sealed, partition_key
 from support.operator import CommandResult, Operator
+from support.raw_partitions import create_report
+from tileferry.adapters.filesystem import FileRawSink
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresWorkReader
+from tileferry.application.ports.work import RunFilter
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.errors import (
+    DatabaseError,
     InvalidValueError,
     RateLimitedError,
     SatelliteProviderError,
 )
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
-from tileferry.domain.runs import Run, Verdict, VerdictOutcome
+from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles.provider_faults import ProviderFault
+from tileferry.domain.work import AcquirePartition, parse_work
 
 REJECTION_REASON = "2 of 400 tiles are missing"
 AREA_OPTIONS = ("--bbox", "2.0,48.0,2.1,48.1", "--zoom", "15", "--sector", "stable_rear")
@@ -60,13 +69,35 @@ class WorkOperator:
     database_url: str
 
     def run(self, *arguments: str, **settings: str) -> CommandResult:
-        """Run a command."""
+        """Run a command, with a raw sink that has what the books say was sealed."""
+        raw_root = self.home / "raw"
+        if arguments[0] == "state":
+            fill_sink(self.database_url, raw_root)
         return Operator(self.home, self.database_url).run_in_process(
             *arguments,
             TILEFERRY_C11_SOURCE="osm",
             TILEFERRY_LOG_FILE=str(self.home / "log.jsonl"),
-            **settings,
+            **{"TILEFERRY_PARTITIONS_RAW_ROOT": str(raw_root), **settings},
         )
+
+
+def fill_sink(database_url: str, root: Path) -> None:
+    """Seal an empty raw partition for each run that has one in the books."""
+    sink = FileRawSink(root=root, clock=ManualClock(), logger=logging.getLogger("test"))
+    database = Database.from_url(database_url)
+    reader = PostgresWorkReader(database=database)
+    wanted = RunFilter(kinds=[RunKind.ACQUIRE_PARTITION])
+    runs: list[Run] = []
+    with suppress(DatabaseError):  # without a schema there is nothing to seal
+        runs = [*reader.list_runs(wanted, limit=1_000)]
+    for run in runs:
+        sealed = reader.find_raw(run.run_id)
+        if sealed is not None and sink.find(sealed.key, run.run_id) is None:
+            work = parse_work(run.kind, run.payload)
+            assert isinstance(work, AcquirePartition)
+            with sink.open(sealed.key, run.run_id, work.area) as raw:
+                raw.seal(create_report(0, run_id=run.run_id), at=sealed.sealed_at)
+    database.close()
 
 
 MARCH = ("--from", "2026-03-01", "--to", "2026-03-31")

@@ -9,7 +9,7 @@ a run resumes from the hidden directories after a crash.
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from logging import Logger
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.filesystem.spool import FileSpoolStore
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import (
+    AsOfClock,
     check_run_id,
     refuse_changed,
     refuse_other_area,
@@ -66,6 +67,7 @@ class FileOpenPartition:
     _key: PartitionKey
     _run_id: RunId
     _area: Area
+    _imagery_date: date | None
     _runs: Directory
     _content: Directory
     _rows: RawRows
@@ -92,6 +94,7 @@ class FileOpenPartition:
                     tiles_listed=report.tiles_requested,
                     tally=report.tally,
                     sealed_at=at.astimezone(UTC),
+                    imagery_date=self._imagery_date,
                 )
             )
             sealed = read_sealed_partition(self._content, self._key, self._run_id)
@@ -147,6 +150,7 @@ def open_partition(
     run_id: RunId,
     area: Area,
     *,
+    imagery_date: date | None,
     clock: Clock,
     freshness: FreshnessRule,
     logger: Logger,
@@ -184,6 +188,7 @@ def open_partition(
             key=key,
             run_id=run_id,
             area=area,
+            imagery_date=imagery_date,
             runs=runs,
             content=content,
             rows=rows,
@@ -265,7 +270,9 @@ class FileRawSink:
     calls: FileCalls = field(factory=FileCalls)
 
     @contextmanager
-    def open(self, key: PartitionKey, run_id: RunId, area: Area) -> Iterator[FileOpenPartition]:
+    def open(
+        self, key: PartitionKey, run_id: RunId, area: Area, *, imagery_date: date | None = None
+    ) -> Iterator[FileOpenPartition]:
         """Start or resume a run's raw partition; reject a sealed one."""
         check_run_id(run_id)
         with ExitStack() as stack:
@@ -277,7 +284,8 @@ class FileRawSink:
                 key,
                 run_id,
                 area,
-                clock=self.clock,
+                imagery_date=imagery_date,
+                clock=self.clock if imagery_date is None else AsOfClock(self.clock, imagery_date),
                 freshness=self.freshness,
                 logger=self.logger,
                 calls=self.calls,
@@ -296,6 +304,14 @@ class FileRawSink:
             # The process that sealed it may have crashed before the new name was durable.
             runs.sync()
             return read_sealed_partition(directory, key, run_id)
+
+    def find_newest(self, key: PartitionKey) -> SealedPartition | None:
+        """Return the sealed raw partition of the newest run that has one."""
+        with self._find_directory(*_partition_path(key)) as runs:
+            names = [] if runs is None else runs.names()
+        found = [self.find(key, RunId(name)) for name in names if not name.startswith(".")]
+        sealed = [one for one in found if one is not None]
+        return max(sealed, key=lambda one: (one.sealed_at, one.run_id), default=None)
 
     @contextmanager
     def open_reader(self, sealed: SealedPartition) -> Iterator[FilePartitionReader]:

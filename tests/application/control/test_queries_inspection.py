@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from support.control_plane import (
     ControlPlane,
+    RecordedRuns,
     acquire_work,
     create_memory_control_plane,
     create_sealed,
@@ -31,7 +32,7 @@ def control_plane() -> ControlPlane:
 
 
 def inspection(desk: ControlPlane) -> WorkInspector:
-    return WorkInspector(books=desk.reader, policies=desk.policies)
+    return WorkInspector(books=desk.reader, raw=RecordedRuns(desk.reader), policies=desk.policies)
 
 
 def test_run_is_shown_with_its_attempts(control_plane: ControlPlane) -> None:

@@ -46,6 +46,7 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.application.ports.uploads import TileUploader
 from tileferry.domain.errors import CacheBudgetExceededError, CacheLockError, SatelliteProviderError
+from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.runs import Run, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
@@ -138,6 +139,7 @@ class AcquisitionEnv:
             ),
             clock=bench.clock,
             logger=logger,
+            imagery=ImageryDates(source="osm", is_dated=False, allow_undated=True),
         )
 
     def disk_under(self, folder: PurePath) -> FakeDisk:

@@ -111,6 +111,13 @@ def test_manifest_without_tiles_is_read() -> None:
     assert parse_sealed_partition(content, content).tiles == 0
 
 
+def test_date_of_the_imagery_is_recorded_if_it_was_requested() -> None:
+    dated = evolve(HEADER, imagery_date=HEADER.key.logical_date)
+    content = b"".join(format_manifest(dated, []))
+    assert read_manifest(content)[0] == dated
+    assert b"imagery_date" not in b"".join(format_manifest(HEADER, []))
+
+
 def test_longest_header_fits_line_limit() -> None:
     name = "n" * 64
     key = PartitionKey(

@@ -50,6 +50,7 @@ from tileferry.domain.errors import (
     TileManagerError,
     TileNotFoundError,
     TileTooLargeError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 from tileferry.domain.retry import (
@@ -94,6 +95,7 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     LeaseLostError: Retryable(),
     MessagingError: Retryable(),
     NoRawPartitionError: Final(),
+    UndatedImageryError: Final(),
     NotPermittedError: Final(),
     NothingToResumeError: Final(),
     PlanDriftedError: Final(),

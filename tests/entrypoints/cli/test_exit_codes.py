@@ -23,6 +23,7 @@ from tileferry.domain.errors import (
     SatelliteProviderError,
     StorageError,
     TileManagerError,
+    UndatedImageryError,
     WorkInProgressError,
 )
 from tileferry.domain.tiles import ProviderFault
@@ -51,6 +52,7 @@ from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
         (NothingToResumeError(flight_id="F"), 4),
         (ConfirmationNeededError(count=12), 4),
         (NoRawPartitionError(partition="p", run_id="r"), 4),
+        (UndatedImageryError(source="s", day="2026-03-01"), 4),
         (NotPermittedError(what="asking", problem="no", remedy="ask another"), 4),
         (SatelliteProviderError(reason="down"), 5),
         (SatelliteProviderError(reason="down", fault=ProviderFault.UNAVAILABLE), 5),

@@ -8,6 +8,7 @@ from support.control_plane import (
     W1,
     W2,
     ControlPlane,
+    RecordedRuns,
     acquire_work,
     create_memory_control_plane,
     download_work,
@@ -41,7 +42,7 @@ def control_plane() -> ControlPlane:
 
 
 def inspection(desk: ControlPlane) -> WorkInspector:
-    return WorkInspector(books=desk.reader, policies=desk.policies)
+    return WorkInspector(books=desk.reader, raw=RecordedRuns(desk.reader), policies=desk.policies)
 
 
 def explain_run(desk: ControlPlane, run: Run | RunId) -> str:
