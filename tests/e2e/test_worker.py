@@ -18,7 +18,7 @@ from support.cache_upload_env import write_captures
 from support.control_plane import ControlPlane, partition_key
 from support.download_env import DERKACHI, ZOOM
 from support.download_operator import DownloadOperator, RunningCommand, wait_until
-from support.provider import serve_provider
+from support.provider import PRODUCED_AT, serve_provider
 from support.scripted_provider import KEY, TILES, ScriptedProvider, create_answer, tile_path
 
 from tileferry.adapters.filesystem import FileRawSink
@@ -31,7 +31,7 @@ from tileferry.domain.tiles.area import Area
 from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight
 
 COUNT = 12
-DAY = partition_key(source="satellite")
+DAY = evolve(partition_key(source="satellite"), logical_date=PRODUCED_AT.date())
 WORKER = ("worker", "--until-idle")
 
 
