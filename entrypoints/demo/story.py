@@ -130,7 +130,7 @@ def reprocess_partition(session: DemoSession) -> None:
     area = ("--area", AREA, "--zoom", str(PARTITION_ZOOM), "--sector", SECTOR)
     session.run("backfill", "plan", *QUERY, "--from", first, "--to", last, *area, "--out", _PLAN)
     session.run("backfill", "apply", _PLAN, "--reason", "a new customer")
-    session.run("worker", "--until-idle")
+    session.run("worker", "--until-idle", ends_with=3)
     session.say(
         "On the first day a strip of imagery was missing, and the validator rejected the day."
     )
