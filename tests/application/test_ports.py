@@ -9,9 +9,11 @@ from attrs import evolve
 from support.control_plane import partition_key
 from support.raw_partitions import AREA, RUN
 
+from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.fdr import KIND_CHARS_MAX, PAYLOAD_BYTES_MAX, FdrRecord
 from tileferry.application.ports.journal import check_journal_name
 from tileferry.application.ports.raw_partitions import (
+    AsOfClock,
     check_run_id,
     refuse_other_area,
     refuse_sealed,
@@ -99,3 +101,16 @@ def test_store_without_upload_attempts_raises_not_implemented() -> None:
 )
 def test_partition_filter_matches(wanted: PartitionFilter, *, taken: bool) -> None:
     assert wanted.matches(PENDING) is taken
+
+
+def test_time_of_a_past_day_stops_at_its_end() -> None:
+    day = date(2026, 3, 1)
+    end_s = datetime(2026, 3, 2, tzinfo=UTC).timestamp()
+    clock = ManualClock(end_s - 60)
+    as_of = AsOfClock(clock, day)
+    assert as_of.now() == end_s - 60
+    clock.advance(86_400)
+    assert as_of.now() == end_s
+    before_s = as_of.monotonic()
+    as_of.sleep(5)
+    assert as_of.monotonic() == before_s + 5

@@ -26,8 +26,10 @@ from tileferry.domain.errors import (
     InvalidValueError,
     NotFoundError,
     PlanDriftedError,
+    UndatedImageryError,
 )
 from tileferry.domain.partitions import PartitionStatus, TerminalityPolicy
+from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.state_machine import Actor
 
 KEY = partition_key()
@@ -108,3 +110,13 @@ def test_range_over_partition_limit_is_rejected(
         control_plane.partitions.list_retryable(
             control_plane.reader, PartitionFilter(last=partition_key(2).logical_date)
         )
+
+
+def test_backfill_from_a_server_without_dates_is_refused_when_it_is_planned(
+    control_plane: ControlPlane,
+) -> None:
+    partitions = control_plane.partitions
+    partitions.imagery = ImageryDates(source=KEY.source, is_dated=False)
+    control_plane.pass_time(365 * 86_400)
+    with pytest.raises(UndatedImageryError):
+        partitions.plan(create_backfill_request(1, 2))

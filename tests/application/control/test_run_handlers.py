@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from pathlib import PurePath, PurePosixPath
 
 import pytest
@@ -336,3 +337,27 @@ def test_run_that_waits_for_the_cache_can_be_stopped(control_plane: ControlPlane
     control_plane.submit_run(upload_work("F7"))
     with pytest.raises(Stopped):
         handler(control_plane.claim_run(), stop)
+
+
+class DatedProvider(MemoryProvider):
+    """Has the imagery of every day, and remembers which were wanted."""
+
+    wanted: list[date]
+
+    def for_date(self, day: date) -> MemoryProvider:
+        self.wanted = [*getattr(self, "wanted", ()), day]
+        return self
+
+
+def test_imagery_of_the_logical_date_is_downloaded(control_plane: ControlPlane) -> None:
+    provider = DatedProvider(4)
+    env = AcquisitionEnv(MemoryDownloadEnv(provider))
+    acquisition = env.acquisition()
+    acquisition.imagery = ImageryDates(source="satellite")
+    result = AcquirePartitionHandler(lambda: acquisition)(
+        claim_partition_run(control_plane), keep_running
+    )
+    assert provider.wanted == [KEY.logical_date]
+    assert result.sealed is not None
+    with env.sink.open_reader(result.sealed) as reader:
+        assert reader.header.imagery_date == KEY.logical_date
