@@ -319,7 +319,6 @@ def test_start_beyond_the_limit_goes_on_without_the_command(data_dir: Path) -> N
         (0o700, (True, False, False)),
         (0o710, (True, True, False)),
         (0o701, (True, False, True)),
-        (0o077, (False, True, True)),
     ],
 )
 def test_account_can_enter_what_its_permissions_allow(
