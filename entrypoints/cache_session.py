@@ -11,7 +11,10 @@ from attrs import frozen
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.postgres import Database, get_schema_status
 from tileferry.application.cache.identity import CacheIdentity
-from tileferry.domain.errors import StorageError
+from tileferry.application.ports import Clock
+from tileferry.domain.errors import CacheLockError, StorageError
+
+_POLL_S = 0.5
 
 
 def make_folder(path: Path, *, setting: str = "c11.cache_root") -> None:
@@ -59,6 +62,7 @@ class CacheSession:
     database: Callable[[], Database]
     identity: Callable[[], CacheIdentity]
     """Both are called after the lock is held: a cache in use is reported first."""
+    clock: Clock
 
     def check(self) -> None:
         """Check what ``hold`` checks, without the lock: for those who only read."""
@@ -67,13 +71,36 @@ class CacheSession:
         self.identity().check()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Lock the cache, and check that the schema is current and the rows are of this cache."""
+    def hold(
+        self, *, wait_s: float = 0.0, on_wait: Callable[[CacheLockError], object] = lambda _: None
+    ) -> Iterator[None]:
+        """Lock the cache, and check that the schema is current and the rows are of this cache.
+
+        While another process holds it, wait for up to ``wait_s``; ``on_wait`` is called when the
+        wait begins, and whenever the holder changes.
+        """
         make_folder(self.root)
-        self.lock.acquire()
+        self._acquire(wait_s, on_wait)
         try:
             get_schema_status(self.database()).check()
             self.identity().ensure()
             yield
         finally:
             self.lock.release()
+
+    def _acquire(self, wait_s: float, on_wait: Callable[[CacheLockError], object]) -> None:
+        deadline_s = self.clock.monotonic() + wait_s
+        told = ""
+        while True:
+            try:
+                self.lock.acquire()
+            except CacheLockError as error:
+                left_s = deadline_s - self.clock.monotonic()
+                if left_s <= 0:
+                    raise
+                if error.problem != told:
+                    on_wait(error)
+                    told = error.problem
+                self.clock.sleep(min(_POLL_S, left_s))
+            else:
+                return

@@ -54,6 +54,7 @@ from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory
+from tileferry.application.cache.maintenance import CacheMaintenance
 from tileferry.application.cache.readiness import ReadinessCheck
 from tileferry.application.cache.verification import CacheVerification
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
@@ -113,6 +114,7 @@ class Container(containers.DeclarativeContainer):
         lock=cache_lock,
         database=database.provider,
         identity=cache_identity.provider,
+        clock=clock,
     )
     logger = providers.Callable(logging.getLogger, "tileferry.c11")
     journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
@@ -395,6 +397,13 @@ class Container(containers.DeclarativeContainer):
         flights=flights,
         budget=budget_enforcer.provider,
         disk=disk,
+    )
+    cache_maintenance = providers.Factory(
+        CacheMaintenance,
+        ledger=cache_ledger,
+        lock=cache_lock,
+        store=tile_store.provider,
+        before_removal=journals.provided.discard_complete,
     )
     cache_verification = providers.Factory(
         CacheVerification,

@@ -35,6 +35,7 @@ from tileferry.application.audit_reader import AuditReader
 from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.identity import CacheIdentity
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
+from tileferry.application.cache.maintenance import CacheMaintenance
 from tileferry.application.cache.readiness import ReadinessCheck
 from tileferry.application.cache.verification import CacheVerification
 from tileferry.application.control.partition_control import PartitionControl
@@ -53,7 +54,7 @@ from tileferry.application.ports.uploads import FlightRecords
 from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
 from tileferry.domain.audit import AlertChanged
-from tileferry.domain.errors import InvalidStateError, InvalidValueError
+from tileferry.domain.errors import CacheLockError, InvalidStateError, InvalidValueError
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import Area, DownloadRequest, Flight
@@ -182,11 +183,14 @@ class Installation:
 
     # transfers
 
-    def hold_cache(self) -> AbstractContextManager[None]:
-        """Lock the cache for the duration of a block, after checking that the database belongs to
-        it.
+    def hold_cache(
+        self, *, wait_s: float = 0.0, on_wait: Callable[[CacheLockError], object] = lambda _: None
+    ) -> AbstractContextManager[None]:
+        """Lock the cache for a block, after checking that the database belongs to it.
+
+        If another process holds it, wait for up to ``wait_s`` and call ``on_wait`` meanwhile.
         """
-        return self._opened.cache_session().hold()
+        return self._opened.cache_session().hold(wait_s=wait_s, on_wait=on_wait)
 
     def build_downloader(
         self, *, max_failures_share: float | None = None, mode: FetchMode = FetchMode.MISSING
@@ -268,6 +272,11 @@ class Installation:
     def cache_verification(self) -> CacheVerification:
         """Checks every byte of the cache."""
         return self._checked.cache_verification()
+
+    @property
+    def cache_maintenance(self) -> CacheMaintenance:
+        """Prunes tiles, and compacts files; use it while the cache is held."""
+        return self._checked.cache_maintenance()
 
     @property
     def readiness(self) -> ReadinessCheck:

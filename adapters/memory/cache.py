@@ -9,7 +9,14 @@ from attrs import define, field
 from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.domain.errors import CacheLockError
-from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, TileId, TileMetadata
+from tileferry.domain.tiles import (
+    KEPT_STATUSES,
+    CachedTile,
+    PrunedTiles,
+    PruneRule,
+    TileId,
+    TileMetadata,
+)
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 
@@ -118,6 +125,28 @@ class MemoryCacheLedger:
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
         self.tiles.forget(tile_ids)
+
+    def measure_prunable(self, rule: PruneRule) -> PrunedTiles:
+        """Return what ``prune`` would remove."""
+        found = self._find_prunable(rule)
+        return PrunedTiles(tiles=len(found), size_bytes=sum(tile.blob.length for tile in found))
+
+    def prune(self, rule: PruneRule) -> PrunedTiles:
+        """Make the tiles of a rule invisible, except protected ones."""
+        removed = self.measure_prunable(rule)
+        self.tiles.forget([tile.tile_id for tile in self._find_prunable(rule)])
+        return removed
+
+    def _find_prunable(self, rule: PruneRule) -> list[TileMetadata]:
+        return [
+            tile
+            for tile in self.tiles.all_tiles()
+            if tile.voting_status not in KEPT_STATUSES
+            and not self._is_protected(tile)
+            and rule.matches(
+                tile, is_owned=self.flights is not None and self.flights.contains(tile)
+            )
+        ]
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
         """Reserve space; a second reservation with the same id adds to the first."""

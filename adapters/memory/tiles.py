@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from threading import Lock
+from typing import Any
 
 from attrs import define, evolve, field
 
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.inventory import TileGroup, TileKey
 from tileferry.application.ports.tiles import BlobIndex
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import (
@@ -281,6 +283,16 @@ class MemoryTileMetadataStore:
     def count(self) -> int:
         """Return the number of visible tiles."""
         return len(self._tiles)
+
+    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
+        """Return the number and size of the tiles, by source or by zoom level, sorted."""
+        groups: defaultdict[Any, list[int]] = defaultdict(list)
+        for tile in self._tiles.values():
+            groups[getattr(tile.tile_id, key.value)].append(tile.blob.length)
+        return [
+            TileGroup(name=str(name), tiles=len(sizes), size_bytes=sum(sizes))
+            for name, sizes in sorted(groups.items())
+        ]
 
     def count_pending(self, flight_id: str) -> int:
         """Return the number of a flight's pending tiles."""

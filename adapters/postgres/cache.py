@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from attrs import field, frozen
-from sqlalchemy import Connection, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, func, not_, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.flights import is_protected, lock_decisions
+from tileferry.adapters.postgres.flights import belongs_to_flight, is_protected, lock_decisions
 from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, tiles
 from tileferry.adapters.postgres.tile_index import FORGET, id_columns, tile_id_from_row
-from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, TileId
+from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, PrunedTiles, PruneRule, TileId
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 
@@ -50,6 +50,24 @@ class PostgresCacheBindings:
 PAGE_ROWS = 1_000
 
 
+def _is_kept() -> ColumnElement[bool]:
+    """Return the condition that a tile must not be removed."""
+    kept = [status.value for status in KEPT_STATUSES]
+    return or_(tiles.c.voting_status.in_(kept), is_protected())
+
+
+def _match(rule: PruneRule) -> list[ColumnElement[bool]]:
+    """Return the conditions for the rows that a rule removes."""
+    conditions = [not_(_is_kept())]
+    if rule.unowned:
+        conditions.append(not_(belongs_to_flight()))
+    if rule.unused_since is not None:
+        conditions.append(tiles.c.last_used_at < rule.unused_since)
+    if rule.source is not None:
+        conditions.append(tiles.c.source == rule.source)
+    return conditions
+
+
 @frozen
 class PostgresCacheBooks:
     """Space accounting inside the transaction of one decision."""
@@ -71,10 +89,7 @@ class PostgresCacheBooks:
 
     def iter_candidates(self) -> Iterator[CachedTile]:
         """Yield the tiles, least recently used first, one page at a time."""
-        kept = or_(
-            tiles.c.voting_status.in_([status.value for status in KEPT_STATUSES]),
-            is_protected(),
-        )
+        kept = _is_kept()
         query = select(
             tiles.c.source,
             tiles.c.zoom,
@@ -97,6 +112,18 @@ class PostgresCacheBooks:
     def evict(self, tile_ids: Sequence[TileId]) -> None:
         if tile_ids:
             self.connection.execute(FORGET, id_columns(tile_ids))
+
+    def measure_prunable(self, rule: PruneRule) -> PrunedTiles:
+        """Return what ``prune`` would remove."""
+        size = func.coalesce(func.sum(tiles.c.byte_length), 0)
+        row = self.connection.execute(select(func.count(), size).where(*_match(rule))).one()
+        return PrunedTiles(tiles=row[0], size_bytes=int(row[1]))
+
+    def prune(self, rule: PruneRule) -> PrunedTiles:
+        """Make the tiles of a rule invisible, except protected ones."""
+        removed = self.measure_prunable(rule)
+        self.connection.execute(delete(tiles).where(*_match(rule)))
+        return removed
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
         """Reserve space; a second reservation with the same id adds to the first."""

@@ -26,6 +26,7 @@ from tileferry.adapters.postgres.tile_index import (
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.inventory import TileGroup, TileKey
 from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
     BBox,
@@ -179,6 +180,17 @@ class PostgresTileMetadataStore:
         query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
         for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
+
+    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
+        """Return the number and size of the tiles, by source or by zoom level, sorted."""
+        column = tiles.c.source if key is TileKey.SOURCE else tiles.c.zoom
+        size = func.sum(tiles.c.byte_length)
+        query = select(column, func.count(), size).group_by(column).order_by(column)
+        with self.database.read_connection() as connection:
+            return [
+                TileGroup(name=str(name), tiles=count, size_bytes=int(total))
+                for name, count, total in connection.execute(query)
+            ]
 
     def count_pending(self, flight_id: str) -> int:
         """Return the number of a flight's pending tiles."""

@@ -7,7 +7,7 @@ from attrs import define, frozen
 from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.ports.cache import CacheLedger, DiskSpace
-from tileferry.application.ports.inventory import TileInventory
+from tileferry.application.ports.inventory import TileGroup, TileInventory
 
 
 @frozen(kw_only=True)
@@ -47,6 +47,17 @@ class CacheInventory:
             free_space_reserve_bytes=budget.free_space_reserve_bytes,
             pinned_flights=self.flights.list_pinned(),
         )
+
+    def count_by_flight(self) -> list[TileGroup]:
+        """Return the tiles of each flight; tiles that flights share count for each of them."""
+        return [
+            TileGroup(
+                name=item.flight.flight_id,
+                tiles=item.usage.tiles,
+                size_bytes=item.usage.size_bytes,
+            )
+            for item in self.flights.list_summaries()
+        ]
 
     def sum_committed_bytes(self) -> int:
         """Return the total size of stored tiles and reservations."""

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
-from tileferry.domain.tiles import CachedTile, EvictionResult, TileId
+from tileferry.domain.tiles import CachedTile, EvictionResult, PrunedTiles, PruneRule, TileId
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 
@@ -43,6 +43,14 @@ class LedgerTransaction(Protocol):
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:
         """Make tiles invisible."""
+        ...
+
+    def measure_prunable(self, rule: PruneRule) -> PrunedTiles:
+        """Return what ``prune`` would remove."""
+        ...
+
+    def prune(self, rule: PruneRule) -> PrunedTiles:
+        """Make the tiles of a rule invisible, except protected ones."""
         ...
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:

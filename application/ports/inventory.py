@@ -1,13 +1,31 @@
 """Operators' queries about the tiles of a cache: counts, giveups, damage, images."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import PurePath
 from typing import Protocol, TypeAlias
 
 from attrs import frozen
 
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+from tileferry.domain.errors import DamagedTileError
 from tileferry.domain.tiles import BlobRef, TileId, TileMetadata, VotingStatus
+
+
+class TileKey(StrEnum):
+    """What tiles are counted by."""
+
+    SOURCE = "source"
+    ZOOM = "zoom"
+
+
+@frozen(kw_only=True)
+class TileGroup:
+    """The tiles of one source, one zoom level or one flight."""
+
+    name: str
+    tiles: int
+    size_bytes: int
 
 
 class TileInventory(Protocol):
@@ -15,6 +33,10 @@ class TileInventory(Protocol):
 
     def count(self) -> int:
         """Return how many tiles there are."""
+        ...
+
+    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
+        """Return the number and size of the tiles, by source or by zoom level, sorted."""
         ...
 
     def count_pending(self, flight_id: str) -> int:
@@ -67,6 +89,33 @@ class SegmentTally:
 
 
 VerificationFinding: TypeAlias = DamagedBlob | DamagedSegment | SegmentTally
+
+
+class CompactedFile(Protocol):
+    """The result of compacting one file."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def removed(self) -> bool: ...
+    @property
+    def moved_tiles(self) -> int: ...
+    @property
+    def moved_bytes(self) -> int: ...
+    @property
+    def damaged(self) -> Sequence[DamagedTileError]: ...
+
+
+class CompactableStore(Protocol):
+    """Frees the space of tiles that are not visible any more; the caller holds the cache's lock."""
+
+    def forget_locations(self) -> None:
+        """Call this after rows were removed."""
+        ...
+
+    def compact(self, *, live_share_min: float = ...) -> Sequence[CompactedFile]:
+        """Rewrite files of which less than this share is in use."""
+        ...
 
 
 class VerifiableStore(Protocol):

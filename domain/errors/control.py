@@ -112,10 +112,11 @@ class ConfirmationNeededError(TileManagerError):
     remedy = Remedy.CONFIRM_COUNT
     count: int
     confirmed: int | None = None
+    what: str = "partition"
 
     @property
     def summary(self) -> str:
-        affected = f"this affects {self.count} partition{'' if self.count == 1 else 's'}"
+        affected = f"this affects {self.count} {self.what}{'' if self.count == 1 else 's'}"
         return affected if self.confirmed is None else f"{affected}, not {self.confirmed}"
 
 

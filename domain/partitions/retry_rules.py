@@ -152,15 +152,15 @@ LARGE_RANGE = 10
 """From this many partitions on, the operator must confirm the number."""
 
 
-def check_confirmation(count: int, confirmed: int | None) -> None:
-    """Raise unless an action on ``count`` partitions is confirmed with that number.
+def check_confirmation(count: int, confirmed: int | None, *, what: str = "partition") -> None:
+    """Raise unless an action on ``count`` partitions, or tiles, is confirmed with that number.
 
-    Fewer than ``LARGE_RANGE`` partitions need no confirmation. A wrong number is always rejected,
+    Fewer than ``LARGE_RANGE`` need no confirmation. A wrong number is always rejected,
     because the range is then not the one the operator meant.
     """
     needed = count >= LARGE_RANGE or confirmed is not None
     if needed and confirmed != count:
-        raise ConfirmationNeededError(count=count, confirmed=confirmed)
+        raise ConfirmationNeededError(count=count, confirmed=confirmed, what=what)
 
 
 def check_raw_partition(partition: Partition, *, has_raw: bool) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from attrs import field, frozen
+from attrs import field, frozen, validators
 
 from tileferry.domain.errors import CacheBudgetExceededError, InvalidValueError, MisuseError
+from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
 from tileferry.domain.validation import aware, instance, integer
@@ -130,6 +131,45 @@ class EvictionResult:
     @property
     def evicted_count(self) -> int:
         return len(self.evicted)
+
+
+@frozen(kw_only=True)
+class PruneRule:
+    """Which tiles to remove; a tile must match every criterion that is set.
+
+    Captured tiles that are not uploaded, giveups and tiles of pinned flights never match.
+    """
+
+    unowned: bool = field(default=False, validator=instance(bool))
+    """Only tiles that belong to no flight."""
+    unused_since: datetime | None = field(default=None, validator=validators.optional(aware))
+    """Only tiles that were last downloaded or reused before this time."""
+    source: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.unowned or self.unused_since or self.source):
+            raise InvalidValueError(
+                field="PruneRule",
+                value="no criterion",
+                problem="would remove every tile",
+                remedy="say which tiles to remove",
+            )
+
+    def matches(self, tile: TileMetadata, *, is_owned: bool) -> bool:
+        """Return whether the rule removes a tile that is not protected."""
+        return (
+            not (self.unowned and is_owned)
+            and (self.unused_since is None or tile.last_used_at < self.unused_since)
+            and self.source in {None, tile.tile_id.source}
+        )
+
+
+@frozen(kw_only=True)
+class PrunedTiles:
+    """How many tiles were, or would be, removed."""
+
+    tiles: int = field(default=0, validator=integer(0))
+    size_bytes: int = field(default=0, validator=integer(0))
 
 
 def plan_eviction(

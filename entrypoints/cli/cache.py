@@ -1,8 +1,12 @@
 """``tileferry cache``: show its size, verify it, and pin flights."""
 
 from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
 
 from tileferry.entrypoints.cli.cache_archives import add_archive_commands
+from tileferry.entrypoints.cli.cache_maintenance import add_maintenance_commands
 from tileferry.entrypoints.cli.cache_verify import add_verify_command
 from tileferry.entrypoints.cli.command_group import (
     ConfigFile,
@@ -12,22 +16,38 @@ from tileferry.entrypoints.cli.command_group import (
 )
 from tileferry.entrypoints.cli.option_types import FlightOption
 
-app = declare_group("Inspect, verify, pin, export and import the tile cache.")
+app = declare_group("Inspect, verify, prune, compact, export and import the tile cache.")
 
 
 # stats
 
 
 @app.command(
-    "stats", epilog=format_examples("tileferry cache stats", "tileferry cache stats --json")
+    "stats", epilog=format_examples("tileferry cache stats", "tileferry cache stats --by flight")
 )
-def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Show the size of the cache and its limits."""
+def stats_command(
+    *,
+    by: Annotated[
+        Literal["flight", "source", "zoom"] | None,
+        typer.Option(
+            "--by", metavar="KEY", help="Also count the tiles by flight, source or zoom level."
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show the size of the cache and its limits.
+
+    By flight, tiles that flights share count for each of them.
+    """
     from attrs import asdict
 
-    from tileferry.domain.text import format_bytes
+    from tileferry.application.ports.inventory import TileKey
+    from tileferry.domain.text import format_bytes, printable
     from tileferry.entrypoints.cli.output import (
+        FittedColumn,
         build_facts_table,
+        build_fitted_table,
         open_installation,
         print_json,
         stdout,
@@ -36,8 +56,13 @@ def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     with open_installation(config) as installation:
         stats = installation.compute_cache_stats()
         body = {"cache_root": str(installation.config.c11.cache_root), **asdict(stats)}
+        if by == "flight":
+            groups = installation.cache_inventory.count_by_flight()
+        else:
+            groups = [] if by is None else [*installation.tile_inventory.count_by(TileKey(by))]
     if json:
-        print_json("tileferry.cache.stats.v1", body)
+        grouped = None if by is None else [asdict(group) for group in groups]
+        print_json("tileferry.cache.stats.v1", {**body, "by": by, "groups": grouped})
         return
     shown = {
         name.removesuffix("_bytes").replace("_", " "): format_bytes(value)
@@ -47,6 +72,13 @@ def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     }
     shown["pinned flights"] = ", ".join(stats.pinned_flights) or "none"
     stdout.print(build_facts_table("Cache", shown))
+    if by is not None:
+        columns = [
+            FittedColumn(by, [printable(group.name) for group in groups]),
+            FittedColumn("tiles", [f"{group.tiles:,}" for group in groups], right=True),
+            FittedColumn("size", [format_bytes(one.size_bytes) for one in groups], right=True),
+        ]
+        stdout.print(build_fitted_table(columns, width=stdout.width))
 
 
 # pin and unpin
@@ -54,10 +86,7 @@ def stats_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
 
 @app.command("pin", epilog=format_examples("tileferry cache pin --flight F7"))
 def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Protect a flight's tiles from eviction, until it is unpinned.
-
-    A tile belongs to the flight that it was last downloaded for.
-    """
+    """Protect the tiles of a flight's areas from eviction, as `flight pin` does."""
     from tileferry.entrypoints.cli.output import stderr
 
     tiles = _set_pin(config, flight, pin=True, json=json)
@@ -99,4 +128,5 @@ def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
 # verify, export and import
 
 add_verify_command(app)
+add_maintenance_commands(app)
 add_archive_commands(app)

@@ -12,6 +12,7 @@ from tileferry.entrypoints.cli.option_types import (
     OptionalZoom,
     Sector,
     SourceOption,
+    WaitOption,
 )
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def import_command(
             "--replace-tiles", help="Replace tiles of the cache that differ, unless they are newer."
         ),
     ] = False,
+    wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -193,7 +195,7 @@ def import_command(
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.archives import build_archive_source, detect_import_format
     from tileferry.entrypoints.cli.exit_codes import ExitCode
-    from tileferry.entrypoints.cli.output import open_installation, print_json
+    from tileferry.entrypoints.cli.output import hold_cache, open_installation, print_json
     from tileferry.entrypoints.cli.parsing import parse_day_or_time
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
@@ -203,7 +205,7 @@ def import_command(
     stop = StopSignals()
     archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
     progress = ItemProgress(stop)
-    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
+    with open_installation(config, progress) as installation, hold_cache(installation, wait), stop:
         try:
             request = ImportRequest(
                 source=source or installation.config.source,

@@ -16,6 +16,7 @@ from tileferry.entrypoints.cli.option_types import (
     FarFlag,
     FlightOption,
     SectorOption,
+    WaitOption,
     ZoomOption,
 )
 
@@ -68,6 +69,7 @@ def download_command(
         ),
     ] = None,
     far: FarFlag = False,
+    wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -118,6 +120,7 @@ def download_command(
             requests,
             progress,
             far=far,
+            wait=wait,
             only_failed=only_failed,
             mode=mode,
             max_failures_share=None if max_failures is None else max_failures / 100,
@@ -151,6 +154,7 @@ def _run_downloads(
     progress: "DownloadProgress",
     *,
     far: bool,
+    wait: str | None,
     only_failed: bool,
     mode: "FetchMode",
     max_failures_share: float | None,
@@ -161,13 +165,14 @@ def _run_downloads(
     """
     from tileferry.domain.tiles import DownloadBatchReport, DownloadTally
     from tileferry.entrypoints.cli.areas import confirm_distances
+    from tileferry.entrypoints.cli.output import hold_cache
     from tileferry.entrypoints.cli.progress_view import ProgressView
 
     key_hash = installation.provider.key_hash
     reports: list[DownloadBatchReport] = []
     try:
         confirm_distances(installation, requests, far=far)
-        with installation.hold_cache():
+        with hold_cache(installation, wait):
             downloader = installation.build_downloader(
                 max_failures_share=max_failures_share, mode=mode
             )

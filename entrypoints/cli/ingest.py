@@ -11,7 +11,7 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.option_types import CapturedOption
+from tileferry.entrypoints.cli.option_types import CapturedOption, WaitOption
 
 app = declare_command()
 SCHEMA = "tileferry.ingest.v1"
@@ -30,6 +30,7 @@ def ingest_command(
         ),
     ],
     flight: CapturedOption,
+    wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -50,6 +51,7 @@ def ingest_command(
     from tileferry.entrypoints.cli.output import (
         blame_option,
         build_facts_table,
+        hold_cache,
         open_installation,
         print_json,
         print_refusals,
@@ -64,7 +66,7 @@ def ingest_command(
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
     progress = ItemProgress(stop)
-    with open_installation(config, progress) as installation, installation.hold_cache(), stop:
+    with open_installation(config, progress) as installation, hold_cache(installation, wait), stop:
         stop.defer()
         with ProgressView(progress):
             report = installation.capture_ingest.ingest(request.flight_id, card)

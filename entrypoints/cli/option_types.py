@@ -55,6 +55,17 @@ SectorOption = Annotated[
     ),
 ]
 
+# the cache
+
+WaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wait",
+        metavar="DURATION",
+        help="Wait this long, such as 90s or 10m, while another process uses the cache.",
+    ),
+]
+
 # time ranges
 
 SinceOption = Annotated[
@@ -158,6 +169,6 @@ ConfirmOption = Annotated[
     typer.Option(
         "--confirm-count",
         metavar="N",
-        help="Confirm the number of partitions; required for 10 or more when not at a terminal.",
+        help="Confirm the number; required for 10 or more when not at a terminal.",
     ),
 ]

@@ -19,6 +19,8 @@ from tileferry.domain.text import printable
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
     from tileferry.entrypoints.installation import Installation
@@ -72,6 +74,18 @@ def open_installation(
                 "internal error: %s", type(error).__name__, extra={"kind": "cli.crashed"}
             )
             raise
+
+
+def hold_cache(installation: "Installation", wait: str | None) -> "AbstractContextManager[None]":
+    """Lock the cache; while another process holds it, say who and wait as long as ``wait``."""
+    from tileferry.entrypoints.cli.parsing import parse_wait
+
+    return installation.hold_cache(
+        wait_s=parse_wait(wait),
+        on_wait=lambda error: stderr.print(
+            f"waiting for up to {wait}: {printable(error.problem)}; Ctrl-C stops waiting"
+        ),
+    )
 
 
 @contextmanager

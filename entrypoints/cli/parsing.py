@@ -23,6 +23,18 @@ _ALL = "all"
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def parse_wait(text: str | None) -> float:
+    """Return the seconds of ``--wait``; 0 if it is not given."""
+    if text is None:
+        return 0.0
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidValueError(
+            field="--wait", value=text, problem="is not a duration", remedy="use 90s, 10m or 2h"
+        )
+    return float(match[1]) * _DURATION_UNITS[match[2]]
+
+
 def parse_since(text: str, *, now: datetime) -> datetime | None:
     """Return the start of a time range: ``24h`` ago, a given time, or ``None`` for ``all``."""
     asked = text.strip().lower()

@@ -126,9 +126,15 @@ def build_override(count: int, *, what: str, reason: str, confirm: int | None) -
 
     A terminal prompts for the number of a large range; the number is checked later.
     """
-    if confirm is None and count >= LARGE_RANGE and sys.stdin.isatty():
-        confirm = _ask_count(f"This will {what} {count} partitions. Type the count to continue: ")
+    confirm = ask_confirmation(count, what, "partitions", confirm)
     return OperatorOverride(by=get_operator_name(), reason=parse_reason(reason), confirmed=confirm)
+
+
+def ask_confirmation(count: int, verb: str, nouns: str, confirm: int | None) -> int | None:
+    """Return the confirmed count: as given, or typed at a terminal if the count is large."""
+    if confirm is None and count >= LARGE_RANGE and sys.stdin.isatty():
+        return _ask_count(f"This will {verb} {count:,} {nouns}. Type the count to continue: ")
+    return confirm
 
 
 def _ask_count(question: str) -> int | None:

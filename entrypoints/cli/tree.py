@@ -17,7 +17,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "coverage": "Show what the provider has in an area, without downloading it.",
         "plan": "Show what a download would fetch and evict, and whether it fits.",
         "download": "Download areas for a flight. Re-run to resume.",
-        "cache": "Inspect, verify, pin, export and import the tile cache.",
+        "cache": "Inspect, verify, prune, compact, export and import the tile cache.",
         "flight": "List, report, pin, expire and remove flights.",
     },
     "After the flight": {

@@ -12,7 +12,7 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.option_types import CapturedOption
+from tileferry.entrypoints.cli.option_types import CapturedOption, WaitOption
 
 if TYPE_CHECKING:
     from tileferry.application.ports.uploads import FlightRecords
@@ -49,6 +49,7 @@ def upload_command(
             exists=True,
         ),
     ] = None,
+    wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -81,7 +82,7 @@ def upload_command(
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
         stop.grace_s = installation.config.c11.stop_grace_s
         records = installation.select_flight_records(flight, flight_record, on_ground=on_ground)
-        report, error = _run_upload(installation, request, records, progress)
+        report, error = _run_upload(installation, request, records, progress, wait)
         if error is None and not installation.tile_inventory.count_captured(flight):
             stderr.print(f"The cache has no captured tiles of flight {printable(flight)}.")
         code = _choose_exit_code(report, error)
@@ -101,14 +102,16 @@ def _run_upload(
     request: "UploadRequest",
     records: "FlightRecords | None",
     progress: "UploadProgress",
+    wait: str | None,
 ) -> "tuple[UploadBatchReport, TileManagerError | KeyboardInterrupt | None]":
     """Upload under the cache lock; return the report, and the error that ended it, if any."""
     from tileferry.application.ports.progress import UploadStarted
     from tileferry.domain.errors import TileManagerError
+    from tileferry.entrypoints.cli.output import hold_cache
     from tileferry.entrypoints.cli.progress_view import ProgressView
 
     try:
-        with installation.hold_cache():
+        with hold_cache(installation, wait):
             pending = installation.tile_inventory.count_pending(request.flight_id)
             uploader = installation.build_uploader(records)
             with ProgressView(progress):

@@ -6,6 +6,7 @@ import pytest
 
 from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
+from tileferry.application.ports.inventory import TileKey
 from tileferry.domain.tiles import (
     BlobRef,
     NewTile,
@@ -63,6 +64,18 @@ def test_tiles_are_counted_by_flight_and_status(
     assert inventory.count() == 4
     assert inventory.count_pending("F1") == 2
     assert inventory.count_captured("F1") == {VotingStatus.PENDING: 2, VotingStatus.UPLOADED: 1}
+
+
+def test_tiles_are_counted_by_source_and_zoom(
+    inventory: MemoryTileMetadataStore | PostgresTileMetadataStore,
+) -> None:
+    assert inventory.count_by(TileKey.SOURCE) == []
+    for flight, x in (("F1", 1), ("F1", 2), ("F2", 3)):
+        store_tile(inventory, flight, x, VotingStatus.PENDING)
+    by_source = {group.name: group.tiles for group in inventory.count_by(TileKey.SOURCE)}
+    assert by_source == {build_capture_source("F1"): 2, build_capture_source("F2"): 1}
+    (level,) = inventory.count_by(TileKey.ZOOM)
+    assert (level.tiles, level.size_bytes > 0, level.name.isdecimal()) == (3, True, True)
 
 
 def test_giveups_are_listed_by_flight(

@@ -1,11 +1,21 @@
-"""Whether a folder can be made is known before it is."""
+"""A session on a cache: its folder can be made, and its lock can be waited for."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from attrs import define
 
-from tileferry.domain.errors import StorageError
-from tileferry.entrypoints.cache_session import check_folder, find_folder_problem, make_folder
+from tileferry.adapters.filesystem import FileCacheLock
+from tileferry.adapters.memory import ManualClock
+from tileferry.domain.errors import CacheLockError, StorageError
+from tileferry.entrypoints.cache_session import (
+    CacheSession,
+    check_folder,
+    find_folder_problem,
+    make_folder,
+)
 
 
 @pytest.mark.parametrize("below", ["", "cache", "far/below"])
@@ -37,3 +47,66 @@ def test_relative_folder_is_resolved_from_cwd(
     assert find_folder_problem(Path("a/b")) is None
     Path("a").touch()
     assert find_folder_problem(Path("a/b")) == f"{tmp_path / 'a'}: Not a directory"
+
+
+# Waiting for the lock
+
+
+@define
+class ReleasingClock(ManualClock):
+    """A clock whose sleeps let the other process get on."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.on_sleep()
+
+    on_sleep: Callable[[], object] = lambda: None
+
+
+@define
+class Mine:
+    """A cache that belongs to this database."""
+
+    def ensure(self) -> None: ...
+    def check(self) -> None: ...
+
+
+def open_session(root: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> CacheSession:
+    monkeypatch.setattr(
+        "tileferry.entrypoints.cache_session.get_schema_status",
+        lambda _: SimpleNamespace(check=Mine),
+    )
+    return CacheSession(
+        root=root,
+        lock=FileCacheLock(root=root),
+        database=lambda: None,  # type: ignore[arg-type,return-value]  # not used
+        identity=Mine,  # type: ignore[arg-type]  # as above
+        clock=clock,
+    )
+
+
+def test_second_writer_waits_until_the_cache_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, told = FileCacheLock(root=tmp_path), []
+    other.acquire()
+    clock = ReleasingClock(0.0)
+    clock.on_sleep = lambda: other.release() if len(clock.slept) == 3 else None
+    session = open_session(tmp_path, clock, monkeypatch)
+    with session.hold(wait_s=60, on_wait=told.append):
+        assert (len(clock.slept), len(told)) == (3, 1)
+
+
+def test_wait_ends_at_its_limit_with_the_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, clock = FileCacheLock(root=tmp_path), ManualClock(0.0)
+    other.acquire()
+    session = open_session(tmp_path, clock, monkeypatch)
+    with pytest.raises(CacheLockError), session.hold(wait_s=1.2):
+        pass
+    assert sum(clock.slept) == pytest.approx(1.2)
+    with pytest.raises(CacheLockError), session.hold():
+        pass
+    other.release()
+    session.check()

@@ -36,6 +36,8 @@ FACADE = {
     "flight rm": "flights",
     "cache stats": "compute_cache_stats",
     "cache verify": "cache_verification",
+    "cache prune": "cache_maintenance",
+    "cache compact": "cache_maintenance",
     "cache pin": "flights",
     "cache unpin": "flights",
     "cache export": "export",

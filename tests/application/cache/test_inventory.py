@@ -13,6 +13,7 @@ from tileferry.adapters.memory import (
 from tileferry.application import CacheBudget
 from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
+from tileferry.application.ports.inventory import TileGroup
 from tileferry.domain.tiles import BlobRef, NewTile, OperatorNote, SectorClass, TileId
 
 
@@ -70,3 +71,7 @@ def test_stats_show_contents_beside_limits(inventory: CacheInventory) -> None:
         pinned_flights=("F2",),
     )
     assert inventory.sum_committed_bytes() == 37
+
+
+def test_tiles_are_counted_by_flight(inventory: CacheInventory) -> None:
+    assert inventory.count_by_flight() == [TileGroup(name="F2", tiles=1, size_bytes=10)]

@@ -14,6 +14,7 @@ from tileferry.domain.tiles import (
     CachedTile,
     CacheSpace,
     EvictionResult,
+    PruneRule,
     TileId,
     VotingStatus,
     compute_default_budget_bytes,
@@ -221,3 +222,8 @@ def test_tiles_not_yet_uploaded_are_kept() -> None:
 def test_default_budget_and_reserve_follow_disk_size(disk: int, budget: int, reserve: int) -> None:
     assert compute_default_budget_bytes(disk) == budget
     assert compute_default_reserve_bytes(disk) == reserve
+
+
+def test_rule_without_criterion_would_remove_everything() -> None:
+    with pytest.raises(InvalidValueError, match="would remove every tile"):
+        PruneRule()
