@@ -86,7 +86,7 @@ def stats_command(
 
 @app.command("pin", epilog=format_examples("tileferry cache pin --flight F7"))
 def pin_command(*, flight: FlightOption, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Protect the tiles of a flight's areas from eviction, as `flight pin` does."""
+    """Protect a flight's tiles from eviction, as `flight pin` does."""
     from tileferry.entrypoints.cli.output import stderr
 
     tiles = _set_pin(config, flight, pin=True, json=json)

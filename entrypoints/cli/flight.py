@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = declare_group("List, report, pin, expire and remove flights.")
 LIST_SCHEMA = "tileferry.flight.list.v1"
 SHOW_SCHEMA = "tileferry.flight.show.v1"
+REPORT_SCHEMA = "tileferry.flight.report.v1"
 CHANGE_SCHEMA = "tileferry.flight.change.v1"
 
 
@@ -76,6 +77,75 @@ def show_command(
     stdout.print(build_facts_table(f"Flight {flight}", build_facts(found, judged)))
     if found.flight.areas:
         stdout.print(build_areas(found.flight, judged, width=stdout.width))
+
+
+@app.command(
+    "report",
+    epilog=format_examples("tileferry flight report F7 --output f7.html"),
+)
+def report_command(
+    *,
+    flight: FlightArgument,
+    output: Annotated[
+        Path,
+        typer.Option("--output", metavar="FILE", dir_okay=False, help="HTML file to write."),
+    ],
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="DATE", help="Date of the flight, in UTC (default: now)."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Judge from the metadata; do not check every tile.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    config: ConfigFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write an HTML report: the verdict, and a map of the imagery.
+
+    The page is one file that needs no network. Exit code 3 if the verdict is NO-GO, 4 if the
+    file exists.
+    """
+    import os
+
+    from tileferry.adapters.filesystem import write_file_atomically
+    from tileferry.domain.errors import AlreadyThereError, Remedy
+    from tileferry.domain.text import format_bytes
+    from tileferry.entrypoints.cli.exit_codes import ExitCode
+    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
+    from tileferry.entrypoints.cli.parsing import parse_day
+    from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
+    from tileferry.entrypoints.flight_report import make_flight_report
+
+    if not replace and os.path.lexists(output):
+        raise AlreadyThereError(path=str(output), remedy=Remedy.ALLOW_REPLACING)
+    day = None if on is None else parse_day(on, option="--on")
+    progress = ItemProgress()
+    with open_installation(config, progress) as installation:
+        with ProgressView(progress):
+            report = make_flight_report(installation, flight, on=day, quick=quick)
+        page = report.render().encode()
+    write_file_atomically(output.absolute(), page)
+    verdict = report.judged.verdict
+    if json:
+        body = {
+            "flight_id": flight,
+            "verdict": str(verdict),
+            "go": verdict.is_go,
+            "reasons": list(verdict.reasons),
+            "bytes_checked": report.judged.bytes_checked,
+            "path": str(output),
+            "size_bytes": len(page),
+        }
+        print_json(REPORT_SCHEMA, body)
+    else:
+        stdout.print(
+            f"{verdict} for flight {flight}: {output}, {format_bytes(len(page))}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if not verdict.is_go:
+        raise typer.Exit(ExitCode.PARTIAL)
 
 
 @app.command("pin", epilog=format_examples("tileferry flight pin F7"))

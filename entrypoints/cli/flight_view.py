@@ -56,11 +56,17 @@ def _format_imagery(summary: FlightSummary) -> str:
 def build_facts(summary: FlightSummary, judged: FlightVerdict) -> dict[str, object]:
     """Return the facts of one flight, for people."""
     usage, flight = summary.usage, summary.flight
-    verdict = "\n".join([format_verdict(judged), *judged.verdict.reasons, *judged.verdict.warnings])
+    verdict = "\n".join(
+        [
+            format_verdict(judged),
+            *judged.verdict.reasons,
+            *(f"warning: {line}" for line in judged.verdict.warnings),
+        ]
+    )
     rows: dict[str, object] = {
         "verdict": verdict,
         "status": summary.status.value
-        + ("" if flight.pinned_at is None else f", pinned {format_utc(flight.pinned_at)}"),
+        + ("" if flight.pinned_at is None else f" since {format_utc(flight.pinned_at)}"),
         "expires": "never" if flight.expires_at is None else format_utc(flight.expires_at),
         "tiles": f"{usage.tiles:,}, {format_bytes(usage.size_bytes)}",
         "of these its own": f"{usage.own_tiles:,}, {format_bytes(usage.own_bytes)}",
@@ -84,9 +90,9 @@ def build_areas(flight: Flight, judged: FlightVerdict, *, width: int) -> Table:
             FittedColumn("area", [describe_place(box) for box in boxes]),
             FittedColumn("zoom", [_format_zooms(report) for report in judged.reports]),
             FittedColumn(
-                "tiles", [f"{one.present:,} of {one.tiles:,}" for one in totals], 1, right=True
+                "tiles", [f"{one.present:,} of {one.tiles:,}" for one in totals], 2, right=True
             ),
-            FittedColumn("verdict", [str(report.verdict) for report in judged.reports], rank=2),
+            FittedColumn("verdict", [str(report.verdict) for report in judged.reports], rank=1),
             FittedColumn("sector", [i.area.sector_class.value for i in flight.areas], rank=4),
             FittedColumn("distance", [_format_distance(box, boxes) for box in boxes], rank=3),
             FittedColumn("source", [item.source for item in flight.areas], rank=5),

@@ -51,7 +51,9 @@ from tileferry.entrypoints.coercion import (
     to_boxes,
     to_sector,
 )
+from tileferry.entrypoints.flight_report import make_flight_report
 from tileferry.entrypoints.installation import Installation
+from tileferry.entrypoints.report.flight import FlightReport
 
 Boxes = BBoxLike | Sequence[BBoxLike]
 """One area, or several."""
@@ -170,6 +172,12 @@ class Tileferry(Installation):
         return self.readiness.check_flight(
             found, on=on, holes_max=max_holes, accepts_absent=accept_absent, quick=quick
         )
+
+    def report_flight(
+        self, flight: str, *, on: date | None = None, quick: bool = False
+    ) -> FlightReport:
+        """Judge a flight and read its imagery; ``render`` of the result returns an HTML page."""
+        return make_flight_report(self, flight, on=on, quick=quick)
 
     def export(
         self,

@@ -205,3 +205,22 @@ def test_flight_expires() -> None:
     assert "does not expire" in run_in_process("flight", "expire", "P1", "--never").out
     assert run_in_process("flight", "expire", "P1", "--never", "--at", "2126-01-01").code == 2
     assert run_in_process("cache", "stats", "--json").json["pinned_flights"] == ["P1"]
+
+
+def test_report_is_one_page_with_verdict_and_map(tmp_path: Path) -> None:
+    assert run_in_process(*download("P1", HERE)).code == 0
+    page = tmp_path / "p1.html"
+    asked = ("flight", "report", "P1", "--output", str(page))
+    ran = run_in_process(*asked, "--json")
+    assert (ran.code, ran.json["verdict"], ran.json["bytes_checked"]) == (0, "GO", True)
+    html = page.read_text("utf-8")
+    assert ran.json["size_bytes"] == len(html.encode())
+    assert "data:image/jpeg;base64," in html
+    assert "http://" not in html
+    refused = run_in_process(*asked)
+    assert refused.code == 4
+    assert "--replace" in refused.err
+    run_in_process("flight", "pin", "P9")
+    none = run_in_process("flight", "report", "P9", "--output", str(tmp_path / "p9.html"))
+    assert (none.code, "NO-GO for flight P9" in none.out) == (3, True)
+    assert run_in_process(*asked, "--replace", "--quick").code == 0

@@ -88,7 +88,8 @@ def open_session(root: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 def test_second_writer_waits_until_the_cache_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, told = FileCacheLock(root=tmp_path), []
+    other = FileCacheLock(root=tmp_path)
+    told: list[CacheLockError] = []
     other.acquire()
     clock = ReleasingClock(0.0)
     clock.on_sleep = lambda: other.release() if len(clock.slept) == 3 else None

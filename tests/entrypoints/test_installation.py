@@ -30,6 +30,7 @@ FACADE = {
     "download": "download",
     "flight list": "flights",
     "flight show": "flights",
+    "flight report": "report_flight",
     "flight pin": "flights",
     "flight unpin": "flights",
     "flight expire": "flights",

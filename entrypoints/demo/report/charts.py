@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tileferry.entrypoints.demo.findings import AuditedRetry, Findings
-from tileferry.entrypoints.demo.report.markup import (
+from tileferry.entrypoints.demo.session import Chapter, CommandRun
+from tileferry.entrypoints.report.markup import (
     Markup,
     element,
     escape_text,
@@ -14,7 +15,6 @@ from tileferry.entrypoints.demo.report.markup import (
     line,
     picture,
 )
-from tileferry.entrypoints.demo.session import Chapter, CommandRun
 
 _STEPS_S = (5, 10, 20, 30, 60, 120, 600, 86_400)
 _TICKS_MAX = 6

@@ -1,14 +1,22 @@
 """Maps of tiles by outcome. Each outcome has a colour and a symbol; either one is enough."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from attrs import frozen
 
 from tileferry.domain.tiles import BBox
 from tileferry.domain.tiles.coverage import TileCoverage, TileRange
 from tileferry.entrypoints.demo.findings import Findings, list_tiles
-from tileferry.entrypoints.demo.report.markup import (
+from tileferry.entrypoints.demo.scenario import CAPTURED, CAPTURED_ZOOM
+from tileferry.entrypoints.report.cells import (
+    TileOutcome,
+    draw_cross,
+    draw_dot,
+    draw_nothing,
+    draw_slash,
+    render_cells,
+    render_legend,
+)
+from tileferry.entrypoints.report.markup import (
     Markup,
     element,
     escape_text,
@@ -16,47 +24,14 @@ from tileferry.entrypoints.demo.report.markup import (
     label,
     picture,
 )
-from tileferry.entrypoints.demo.scenario import CAPTURED, CAPTURED_ZOOM
 
 _SIDE = 240.0
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62.0, 8.0, 8.0, 40.0
-Cell = Callable[[float, float, float], str]
-
-
-def _square(x: float, y: float, side: float) -> str:
-    return f"M{x:g} {y:g}h{side:g}v{side:g}h{-side:g}z"
-
-
-def _slash(x: float, y: float, side: float) -> str:
-    return f"M{x:g} {y + side:g}l{side:g} {-side:g}"
-
-
-def _cross(x: float, y: float, side: float) -> str:
-    return f"M{x:g} {y:g}l{side:g} {side:g}m{-side:g} 0l{side:g} {-side:g}"
-
-
-def _dot(x: float, y: float, side: float) -> str:
-    return f"M{x + side / 2:g} {y + side / 2:g}h.01"
-
-
-def _no_mark(_x: float, _y: float, _side: float) -> str:
-    return ""
-
-
-@frozen
-class TileOutcome:
-    """A possible outcome of a tile, and how it is drawn."""
-
-    name: str
-    look: str
-    mark: Cell
-
-
-STORED = TileOutcome("stored", "stored", _no_mark)
-DOWNGRADED = TileOutcome("stored, downgraded (stale)", "downgraded", _slash)
-MISSING = TileOutcome("missing", "missing", _dot)
-DELIVERED = TileOutcome("captured and delivered", "delivered", _no_mark)
-GIVEN_UP = TileOutcome("given up: an operator decides", "given-up", _cross)
+STORED = TileOutcome("stored", "stored", draw_nothing)
+DOWNGRADED = TileOutcome("stored, downgraded (stale)", "downgraded", draw_slash)
+MISSING = TileOutcome("missing", "missing", draw_dot)
+DELIVERED = TileOutcome("captured and delivered", "delivered", draw_nothing)
+GIVEN_UP = TileOutcome("given up: an operator decides", "given-up", draw_cross)
 TILE_OUTCOMES = (STORED, DOWNGRADED, MISSING, DELIVERED, GIVEN_UP)
 
 
@@ -69,21 +44,7 @@ def render_maps(found: Findings) -> Markup:
         *_render_area_panels("Before the flight", ready, _list_zooms(found), "ready"),
         _render_captured(found),
     ]
-    return join_markup([element("div", *panels, class_="maps"), render_map_legend()])
-
-
-def render_map_legend() -> Markup:
-    items = [
-        element(
-            "li",
-            element(
-                "svg", _render_cells(fate, [(2, 2)], 14.0), viewBox="0 0 18 18", aria_hidden="true"
-            ),
-            escape_text(fate.name),
-        )
-        for fate in TILE_OUTCOMES
-    ]
-    return element("ul", *items, class_="legend")
+    return join_markup([element("div", *panels, class_="maps"), render_legend(TILE_OUTCOMES)])
 
 
 def _render_area_panels(
@@ -139,7 +100,7 @@ def _render_panel(
     counts = ", ".join(f"{len(cells[fate])} {fate.name}" for fate in TILE_OUTCOMES if fate in cells)
     wide, high = _LEFT + columns * side, _TOP + rows * side
     drawing = picture(
-        *(_render_cells(fate, cells[fate], side * 0.9) for fate in TILE_OUTCOMES if fate in cells),
+        *(render_cells(fate, cells[fate], side * 0.9) for fate in TILE_OUTCOMES if fate in cells),
         label(f"x {place.x_min}", _LEFT, high + 16),
         label(place.x_max, wide, high + 16, anchor="end"),
         label("tile columns, west to east", (_LEFT + wide) / 2, high + 33, anchor="middle"),
@@ -155,13 +116,3 @@ def _render_panel(
         "figcaption", element("strong", escape_text(title)), escape_text(f", zoom {place.zoom}")
     )
     return element("figure", told, drawing, element("p", escape_text(counts), class_="quiet"))
-
-
-def _render_cells(fate: TileOutcome, corners: Iterable[tuple[float, float]], side: float) -> Markup:
-    there = list(corners)
-    squares = "".join(_square(x, y, side) for x, y in there)
-    marks = "".join(fate.mark(x, y, side) for x, y in there)
-    drawn = [element("path", d=squares, class_=f"cell {fate.look}")]
-    if marks:
-        drawn.append(element("path", d=marks, class_=f"mark {fate.look}"))
-    return join_markup(drawn)

@@ -56,7 +56,8 @@ def create(env: CacheEnv, store: ScriptedStore, told: list[str]) -> CacheMainten
 
 def test_few_tiles_are_pruned_without_confirmation(env: CacheEnv) -> None:
     env.fill(1, 2)
-    store, told = ScriptedStore(), []
+    store = ScriptedStore()
+    told: list[str] = []
     maintenance = create(env, store, told)
     assert maintenance.preview_prune(RULE) == PrunedTiles(tiles=2, size_bytes=200)
     assert maintenance.prune(RULE, confirmed=None).tiles == 2

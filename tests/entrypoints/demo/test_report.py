@@ -15,9 +15,9 @@ from tileferry.entrypoints.demo.findings import (
     UploadCounts,
 )
 from tileferry.entrypoints.demo.report.charts import group_by_reason
-from tileferry.entrypoints.demo.report.markup import element, escape_text
 from tileferry.entrypoints.demo.report.page import render_report
 from tileferry.entrypoints.demo.session import Chapter, CommandRun
+from tileferry.entrypoints.report.markup import element, escape_text
 
 BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'> & \"so\" on"

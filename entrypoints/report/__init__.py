@@ -1,0 +1,1 @@
+"""Pages for people: markup that cannot be injected, a style, maps; the report of a flight."""
