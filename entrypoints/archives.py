@@ -13,7 +13,7 @@ from tileferry.adapters.filesystem.archives import (
 )
 from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
-from tileferry.domain.archives import ArchiveFormat, detect_format
+from tileferry.domain.archives import ArchiveFormat
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage
 from tileferry.domain.tiles.bbox import WORLD
@@ -67,8 +67,8 @@ def detect_import_format(path: Path) -> ArchiveFormat:
     """
     if path.is_dir():
         return ArchiveFormat.TREE
-    named = detect_format(path.name)
-    return ArchiveFormat.MBTILES if named is ArchiveFormat.TREE else named
+    is_pmtiles = path.suffix.lower() == ".pmtiles"
+    return ArchiveFormat.PMTILES if is_pmtiles else ArchiveFormat.MBTILES
 
 
 def build_archive_source(

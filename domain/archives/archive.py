@@ -34,9 +34,21 @@ class TileOrder(StrEnum):
 
 
 def detect_format(name: str) -> ArchiveFormat:
-    """Return the format for a file name's suffix; a name without a suffix is a folder."""
+    """Return the format for a file name's suffix; a name without a suffix is a folder.
+
+    A number at the end, as in ``area-1.2``, is not a suffix.
+    """
     suffix = name.rpartition(".")[2].lower() if "." in name.lstrip(".") else ""
-    return ArchiveFormat(suffix) if suffix in {"mbtiles", "pmtiles"} else ArchiveFormat.TREE
+    if suffix in {"mbtiles", "pmtiles"}:
+        return ArchiveFormat(suffix)
+    if suffix and not suffix.isdigit():
+        raise InvalidValueError(
+            field="archive",
+            value=name,
+            problem=f"has the unknown suffix .{suffix}",
+            remedy="use .mbtiles or .pmtiles, or a name without a suffix for a folder of images",
+        )
+    return ArchiveFormat.TREE
 
 
 def flip_row(zoom: int, row: int) -> int:

@@ -115,7 +115,7 @@ def _print_entry(read: "DecodedEntry", *, json: bool) -> None:
     if json:
         print_json("tileferry.audit.entry.v1", entry_to_json(read))
     elif stdout.is_terminal:
-        stdout.print(format_entry(read), no_wrap=True, overflow="ellipsis")
+        stdout.print(format_entry(read), overflow="fold")
     else:
         stdout.print(format_entry(read), soft_wrap=True)
 

@@ -13,6 +13,7 @@ from tileferry.domain.text import format_utc, printable
 from tileferry.entrypoints.cli.audit_entries import shorten_category
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
+from tileferry.entrypoints.cli.tables import FittingTable
 
 # verify
 
@@ -56,8 +57,8 @@ def render_verification(result: AuditVerification) -> RenderableType:
     shown["verdict"] = (
         "intact" if result.intact else "broken: the log was modified; trust only the valid entries"
     )
-    # Below the table and unwrapped, so that it can be copied.
-    head = Text(f"head {format_head(chain.head)}", no_wrap=True, overflow="ignore")
+    # Below the table, so that it can be copied; it is never cut.
+    head = Text(f"head {format_head(chain.head)}", overflow="fold")
     return Group(
         build_facts_table("Audit log", shown),
         head,
@@ -88,7 +89,7 @@ def render_stats(
     parts: list[RenderableType] = [
         Text(
             f"{format_clock_time(statistics.begins)} to {format_utc(statistics.until)},"
-            f" {statistics.events} events"
+            f" {statistics.events:,} event{'' if statistics.events == 1 else 's'}"
         )
     ]
     tallies = [tally for tally in statistics.by_category.values() if tally.attempts]
@@ -108,8 +109,9 @@ def render_stats(
     return Group(*parts)
 
 
-def _build_table(title: str, *headings: str) -> Table:
-    table = Table(
+def _build_table(title: str, *headings: str, drop: Sequence[str]) -> Table:
+    table = FittingTable(
+        drop=drop,
         title=title,
         title_justify="left",
         title_style="bold",
@@ -128,7 +130,9 @@ def _build_retries_table(
     statistics: AuditStatistics, tallies: Sequence[CategoryStatistics]
 ) -> Table:
     table = _build_table(
-        "Retries", "calls", "tries", "ok", "mean", "failed", "/min", "peak", "wait", "longest"
+        "Retries",
+        *("calls", "tries", "ok", "mean", "failed", "/min", "peak", "wait", "longest"),
+        drop=("/min", "peak", "mean", "longest", "wait", "tries"),
     )
     for tally in tallies:
         _add_tally(table, statistics, tally, shorten_category(tally.category))
@@ -159,7 +163,7 @@ def _add_tally(
 
 
 def _build_keys_table(tallies: Sequence[CategoryStatistics]) -> Table:
-    table = _build_table("Idempotency keys", "results returned", "results recorded")
+    table = _build_table("Idempotency keys", "results returned", "results recorded", drop=())
     for tally in tallies:
         table.add_row(
             shorten_category(tally.category),

@@ -151,11 +151,11 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
     """Render the number of days by planned action."""
     from rich import box
     from rich.console import Group
-    from rich.table import Table
 
     from tileferry.domain.partitions import BackfillAction
     from tileferry.domain.text import format_utc
     from tileferry.entrypoints.cli.output import build_facts_table
+    from tileferry.entrypoints.cli.tables import FittingTable
 
     request = plan.request
     zooms = ",".join(map(str, request.area.zoom_levels))
@@ -173,8 +173,8 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
         BackfillAction.REQUEUE: "failed: a new run",
         BackfillAction.REPROCESS: "success: a new run; its data stays readable",
     }
-    table = Table(box=box.SIMPLE)
-    table.add_column("days", justify="right")
+    table = FittingTable(box=box.SIMPLE)
+    table.add_column("days", justify="right", no_wrap=True)
     table.add_column("action", overflow="fold")
     for action, words in actions.items():
         if plan.counts[action]:

@@ -45,13 +45,12 @@ def stats_command(
     from tileferry.application.ports.inventory import TileKey
     from tileferry.domain.text import format_bytes, printable
     from tileferry.entrypoints.cli.output import (
-        FittedColumn,
         build_facts_table,
-        build_fitted_table,
         open_installation,
         print_json,
         stdout,
     )
+    from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
 
     with open_installation(config) as installation:
         stats = installation.compute_cache_stats()
@@ -78,7 +77,7 @@ def stats_command(
             FittedColumn("tiles", [f"{group.tiles:,}" for group in groups], right=True),
             FittedColumn("size", [format_bytes(one.size_bytes) for one in groups], right=True),
         ]
-        stdout.print(build_fitted_table(columns, width=stdout.width))
+        stdout.print(build_fitted_table(columns))
 
 
 # pin and unpin

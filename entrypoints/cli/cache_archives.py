@@ -57,7 +57,7 @@ def export_command(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree, mbtiles or pmtiles (default: by the suffix of DEST, else tree).",
+            help="tree, mbtiles or pmtiles (default: by the suffix of DEST, tree without one).",
         ),
     ] = None,
     bbox: BboxOption = None,
@@ -100,7 +100,8 @@ def export_command(
     from tileferry.entrypoints.cli.signals import StopSignals
 
     _check_text(**{"DEST": str(dest.absolute()), "--name": name, "--attribution": attribution})
-    archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
+    with blame_option("DEST"):
+        archive_format = detect_format(dest.name) if form is None else ArchiveFormat(form)
     target = build_archive_target(archive_format, dest.absolute(), replace=replace)
     progress = ItemProgress()
     with open_installation(config, progress) as installation, StopSignals():

@@ -18,7 +18,8 @@ from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.flight import describe_location
 from tileferry.entrypoints.cli.flight_view import place_to_json
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
-from tileferry.entrypoints.cli.output import FittedColumn, build_facts_table, build_fitted_table
+from tileferry.entrypoints.cli.output import build_facts_table
+from tileferry.entrypoints.cli.tables import FittedColumn, FittingTable, build_fitted_table
 
 # the whole cache
 
@@ -57,7 +58,10 @@ def render_verification(result: VerificationReport) -> Group:
     )
     if not result.damage:
         return Group(facts)
-    table = Table("tile", "segment", "problem", title="Damage", title_justify="left")
+    table = FittingTable(title="Damage", title_justify="left", drop=("segment",))
+    table.add_column("tile", no_wrap=True)
+    table.add_column("segment", justify="right", no_wrap=True)
+    table.add_column("problem", overflow="fold")
     for one in result.damage:
         table.add_row(str(one.tile_id or "-"), str(one.segment), one.problem)
     return Group(table, facts)
@@ -129,7 +133,7 @@ def _render_area(
             + ("tile data checked" if report.bytes_checked else "tile data not checked (--quick)")
         ),
         Text(),
-        _build_table(report, console.width),
+        _build_table(report),
         Text(),
         _draw_map(report, console),
         Text(),
@@ -139,7 +143,7 @@ def _render_area(
     return parts
 
 
-def _build_table(report: ReadinessReport, width: int) -> Table:
+def _build_table(report: ReadinessReport) -> Table:
     """Return the counts by zoom level; a narrow terminal drops flaws that no tile has."""
     rows = {str(zoom): count for zoom, count in report.by_zoom.items()}
     if len(rows) > 1:
@@ -150,7 +154,7 @@ def _build_table(report: ReadinessReport, width: int) -> Table:
     for heading, *cells in zip(headings, *counts, strict=True):
         is_empty = heading in _NAMES.values() and set(cells) <= {"0", "?"}
         columns.append(FittedColumn(heading, cells, rank=int(is_empty), right=True))
-    return build_fitted_table(columns, width=width, total_last=len(rows) > 1)
+    return build_fitted_table(columns, total_last=len(rows) > 1)
 
 
 def _format_counts(count: ReadinessCount, report: ReadinessReport) -> list[str]:
@@ -188,7 +192,7 @@ def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
 
 
 def _build_examples_table(report: ReadinessReport) -> Table:
-    table = Table(title="Worst flaws", title_justify="left", title_style="bold", box=None)
+    table = FittingTable(title="Worst flaws", title_justify="left", title_style="bold", box=None)
     table.show_header, table.pad_edge = False, False
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

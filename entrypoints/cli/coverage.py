@@ -95,12 +95,13 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
     Refused and stale tiles have a column only if there are any. Long cells wrap at spaces.
     """
     from rich import box
-    from rich.table import Table
 
     from tileferry.domain.text import format_bytes
     from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.tables import FittingTable
 
-    table = Table(
+    table = FittingTable(
+        drop=("m/px", "size", "produced"),
         title=f"Imagery in {coverage.bbox}",
         title_justify="left",
         box=box.SIMPLE_HEAD,

@@ -76,9 +76,10 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
 
 @app.command("start", epilog=format_examples("tileferry db start"))
 def start_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
-    """Start the embedded server, and keep it running until `tileferry db stop`.
+    """Start the embedded server and keep it running.
 
-    Other commands then join it; without this, each starts it and stops it again.
+    Other commands then join it; without this, each starts it and stops it again. `tileferry db
+    stop` stops it.
     """
     from tileferry.entrypoints.cli.output import (
         build_facts_table,

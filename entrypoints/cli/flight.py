@@ -42,7 +42,7 @@ def list_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     elif not found:
         stdout.print("There are no flights yet; a download creates one.")
     else:
-        stdout.print(build_list(found, judged, width=stdout.width))
+        stdout.print(build_list(found, judged))
 
 
 @app.command("show", epilog=format_examples("tileferry flight show F7"))
@@ -76,7 +76,7 @@ def show_command(
         return
     stdout.print(build_facts_table(f"Flight {flight}", build_facts(found, judged)))
     if found.flight.areas:
-        stdout.print(build_areas(found.flight, judged, width=stdout.width))
+        stdout.print(build_areas(found.flight, judged))
 
 
 @app.command(

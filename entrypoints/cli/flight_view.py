@@ -12,14 +12,12 @@ from tileferry.domain.tiles import BBox, Flight, FlightStatus
 from tileferry.domain.tiles.flight import describe_location, find_distance_km
 from tileferry.domain.tiles.place import describe_place, find_centre, measure_size_km
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
-from tileferry.entrypoints.cli.output import FittedColumn, build_fitted_table
+from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
 
 _DIGITS = 5  # of degrees: about a metre
 
 
-def build_list(
-    found: Sequence[FlightSummary], judged: Sequence[FlightVerdict], *, width: int
-) -> Table:
+def build_list(found: Sequence[FlightSummary], judged: Sequence[FlightVerdict]) -> Table:
     """Return one row per flight; a narrow terminal drops columns."""
     usages = [item.usage for item in found]
     return build_fitted_table(
@@ -36,8 +34,7 @@ def build_list(
             FittedColumn("imagery", [_format_imagery(item) for item in found], rank=6),
             FittedColumn("to upload", [f"{i.pending:,}" for i in found], rank=4, right=True),
             FittedColumn("giveups", [f"{item.giveups:,}" for item in found], rank=7, right=True),
-        ],
-        width=width,
+        ]
     )
 
 
@@ -81,7 +78,7 @@ def build_facts(summary: FlightSummary, judged: FlightVerdict) -> dict[str, obje
     return rows
 
 
-def build_areas(flight: Flight, judged: FlightVerdict, *, width: int) -> Table:
+def build_areas(flight: Flight, judged: FlightVerdict) -> Table:
     """Return one row per area; a narrow terminal drops columns."""
     boxes = flight.boxes
     totals = [report.total for report in judged.reports]
@@ -96,8 +93,7 @@ def build_areas(flight: Flight, judged: FlightVerdict, *, width: int) -> Table:
             FittedColumn("sector", [i.area.sector_class.value for i in flight.areas], rank=4),
             FittedColumn("distance", [_format_distance(box, boxes) for box in boxes], rank=3),
             FittedColumn("source", [item.source for item in flight.areas], rank=5),
-        ],
-        width=width,
+        ]
     )
 
 

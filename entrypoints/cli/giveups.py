@@ -171,10 +171,11 @@ def reopen_command(
 
 def _build_table(found: "list[Giveup]") -> "Table":
     from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE)
+    from tileferry.entrypoints.cli.tables import FittingTable
+
+    table = FittingTable(box=box.SIMPLE, drop=("given up", "attempts", "last rejection"))
     table.add_column("tile", no_wrap=True)  # unwrapped, so that it can be copied
     for title in ("attempts", "given up", "last rejection"):
         table.add_column(title, overflow="fold")

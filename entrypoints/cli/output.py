@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from attrs import evolve, frozen
+from attrs import evolve
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tileferry.domain.errors import InvalidValueError, TileManagerError
 from tileferry.domain.text import printable
+from tileferry.entrypoints.cli.tables import FittingTable
 from tileferry.entrypoints.config import load_config
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ _LOGGER = logging.getLogger("tileferry.cli")
 _EXPECTED_ERRORS = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
 """Errors that end a command without being a bug."""
 _REFUSALS_MAX = 20
-_COLUMN_GAP = 3
 
 
 class DataConsole(Console):
@@ -115,47 +115,6 @@ def build_facts_table(title: str, rows: Mapping[str, object]) -> Table:
     return table
 
 
-@frozen
-class FittedColumn:
-    """A column of a table that is dropped if the terminal is too narrow, the last rank first."""
-
-    name: str
-    cells: Sequence[str]
-    rank: int = 0
-    """Columns of rank 0 are never dropped."""
-    right: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(map(len, (self.name, *self.cells))) + _COLUMN_GAP
-
-
-def build_fitted_table(
-    columns: Sequence[FittedColumn], *, width: int, total_last: bool = False
-) -> Table:
-    """Return a table that fits by dropping columns; no cell is cut, so no digit is lost.
-
-    ``total_last`` separates the last row from the others.
-    """
-    kept = list(columns)
-    for column in sorted(columns, key=lambda column: -column.rank):
-        if column.rank == 0 or sum(one.width for one in kept) <= width:
-            break
-        kept.remove(column)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in kept:
-        table.add_column(
-            column.name,
-            justify="right" if column.right else "left",
-            no_wrap=column.rank > 0,
-            overflow="fold",
-        )
-    rows = list(zip(*(column.cells for column in kept), strict=True))
-    for number, row in enumerate(rows, start=1):
-        table.add_row(*map(Text, row), end_section=total_last and number == len(rows) - 1)
-    return table
-
-
 def print_refusals(
     what: str, why: str, refusals: Sequence[tuple[str, str]], *, count: int | None = None
 ) -> None:
@@ -165,7 +124,7 @@ def print_refusals(
     """
     if not refusals:
         return
-    table = Table(box=box.SIMPLE)
+    table = FittingTable(box=box.SIMPLE)
     table.add_column(what, overflow="fold")
     table.add_column(why, overflow="fold")
     for refused, reason in refusals[:_REFUSALS_MAX]:

@@ -22,6 +22,7 @@ from tileferry.domain.retry import (
 )
 from tileferry.entrypoints.cli.audit_entries import describe_policy
 from tileferry.entrypoints.cli.formatting import format_duration
+from tileferry.entrypoints.cli.tables import FittingTable
 from tileferry.entrypoints.config.policies import NamedPolicy
 
 _WAITS_SHOWN_MAX = 12
@@ -29,8 +30,9 @@ _BUDGETED = {"DOWNLOAD", RetryCategory.API_REQUEST.name, RetryCategory.API_VALID
 """The policies of calls to the provider, which share one retry budget."""
 
 
-def _build_table(title: str | None) -> Table:
-    return Table(
+def _build_table(title: str | None, *, drop: Sequence[str] = ()) -> Table:
+    return FittingTable(
+        drop=drop,
         title=title,
         title_justify="left",
         title_style="bold",
@@ -46,7 +48,7 @@ def _build_table(title: str | None) -> Table:
 
 def render_policies(policies: Iterable[NamedPolicy]) -> RenderableType:
     """Render every policy; changed values have a star, and are listed below."""
-    table = _build_table("Retry policies")
+    table = _build_table("Retry policies", drop=("growth", "jitter", "cap", "first"))
     table.add_column("category", no_wrap=True)
     for heading in ("attempts", "first", "cap", "growth", "jitter", "total"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -127,7 +129,7 @@ def render_explanation(
 
 
 def _build_waits_table(waits: Sequence[ScheduledWait]) -> Table:
-    table = _build_table(None)
+    table = _build_table(None, drop=("at least", "at most", "call"))
     for heading in ("call", "attempt", "then wait", "at least", "at most", "total at most"):
         table.add_column(heading, justify="right", no_wrap=True)
     shown = waits if len(waits) <= _WAITS_SHOWN_MAX else waits[: _WAITS_SHOWN_MAX - 1]
@@ -158,7 +160,7 @@ def render_simulation(
     ]
     if not result.calls:
         return Group(*head, Text("The audit log has no such call in that period."))
-    table = _build_table(None)
+    table = _build_table(None, drop=("change",))
     table.add_column("", no_wrap=True)
     for heading in ("actual", "what if", "change"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -47,7 +47,7 @@ def tune_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Propose retry policies from past retries, with their simulated effect.
+    """Propose policies from past retries, and simulate their effect.
 
     Nothing is changed: it prints the settings to add. Successes by attempt decide the number of
     attempts. The effect is compared with the policy of today and with the standard mode of the
@@ -248,9 +248,12 @@ def _build_effects_table(report: "TuningReport") -> "Table":
 
 def _build_table(*headings: str) -> "Table":
     from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    from tileferry.entrypoints.cli.tables import FittingTable
+
+    table = FittingTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), drop=headings[:2:-1]
+    )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
     return table

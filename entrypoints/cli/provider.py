@@ -184,9 +184,8 @@ def _parse_resolution(text: str) -> float | None:
 )
 def faults_command(*, json: JsonFlag = False) -> None:
     """List the faults that the provider can inject."""
-    from rich.table import Table
-
     from tileferry.entrypoints.cli.output import print_json, stdout
+    from tileferry.entrypoints.cli.tables import FittingTable
     from tileferry.entrypoints.config.loader import check_environment
     from tileferry.entrypoints.extras import require_extra
 
@@ -201,7 +200,10 @@ def faults_command(*, json: JsonFlag = False) -> None:
         ]
         print_json("tileferry.provider.faults.v1", {"faults": faults})
         return
-    table = Table("fault", "affects", "effect", title="Faults", title_justify="left")
+    table = FittingTable(title="Faults", title_justify="left", drop=("affects",))
+    table.add_column("fault", no_wrap=True)
+    for heading in ("affects", "effect"):
+        table.add_column(heading, overflow="fold")
     for fault in FAULTS.values():
         table.add_row(fault.name, ", ".join(sorted(fault.calls)), fault.says)
     stdout.print(table)

@@ -15,7 +15,7 @@ from tileferry.domain.tiles import BBox, SectorClass, TileCoverage
 from tileferry.entrypoints.cli.audit_entries import format_entry
 from tileferry.entrypoints.cli.coverage import build_coverage_table
 from tileferry.entrypoints.cli.doctor import build_finding_grid
-from tileferry.entrypoints.cli.output import FittedColumn, build_fitted_table
+from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
 
 COLUMNS = 80
 OLD, NEW = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC)
@@ -119,12 +119,13 @@ def test_fitted_table_drops_columns_but_no_digits(width: int) -> None:
         FittedColumn("imagery", ["2025-10-14 to 2026-10-19", "-"], rank=3),
     ]
     out = io.StringIO()
-    table = build_fitted_table(columns, width=width)
-    Console(file=out, width=width, highlight=False).print(table)
+    Console(file=out, width=width, highlight=False).print(build_fitted_table(columns))
     text = out.getvalue()
     assert "…" not in text
-    assert len(text.splitlines()) == 4, "no cell is wrapped"
-    assert ("imagery" in text) is (width >= 80)
+    rows, _, note = text.partition("no room for: ")
+    assert len(rows.splitlines()) == 4, "no cell is wrapped"
+    assert ("2025-10-14 to 2026-10-19" in text) is (width >= 80)
+    assert ("imagery" in note) is (width < 80)
     assert ("123.4 GiB" in text) is (width >= 60)
     assert "1,234,567,890" in text
 
@@ -132,5 +133,5 @@ def test_fitted_table_drops_columns_but_no_digits(width: int) -> None:
 def test_last_row_of_a_fitted_table_can_be_a_total() -> None:
     columns = [FittedColumn("zoom", ["13", "14", "all"]), FittedColumn("tiles", ["1", "2", "3"])]
     out = io.StringIO()
-    Console(file=out, width=40).print(build_fitted_table(columns, width=40, total_last=True))
+    Console(file=out, width=40).print(build_fitted_table(columns, total_last=True))
     assert [line.split()[:1] for line in out.getvalue().splitlines()][-2:] != [["14"], ["all"]]

@@ -101,12 +101,18 @@ def test_content_tally_is_independent_of_tile_order() -> None:
         ("area.mbtiles", ArchiveFormat.MBTILES),
         ("AREA.PMTILES", ArchiveFormat.PMTILES),
         ("area", ArchiveFormat.TREE),
-        ("area.d", ArchiveFormat.TREE),
+        ("area-1.2", ArchiveFormat.TREE),
         (".mbtiles", ArchiveFormat.TREE),
     ],
 )
 def test_archive_format_is_chosen_by_suffix(name: str, expected: ArchiveFormat) -> None:
     assert detect_format(name) is expected
+
+
+@pytest.mark.parametrize("name", ["area.zip", "area.d", "area.mbtile", "area.tar.GZ", "a.v2"])
+def test_unknown_suffix_is_rejected(name: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"unknown suffix .* use \.mbtiles or \.pmtiles"):
+        detect_format(name)
 
 
 def test_flipped_row_counts_from_opposite_edge() -> None:
