@@ -64,6 +64,7 @@ from tileferry.application.control.queries import PartitionDataReader, WorkInspe
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import KeyExpiry, Worker
 from tileferry.application.download.area_survey import AreaSurvey
+from tileferry.application.download.session import PersistentTileDownloader
 from tileferry.application.policy_tuning import PolicyTuning
 from tileferry.application.ports import Clock, TileDownloader, TileUploader
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
@@ -223,6 +224,12 @@ class Container(containers.DeclarativeContainer):
         progress=listener,
         flights=flight_book,
         absent_tiles=absent_tiles,
+    )
+    download_session = providers.Factory(
+        PersistentTileDownloader,
+        retry=provider_retry,
+        clock=clock,
+        progress=listener,
     )
     fdr = providers.Resource(factories.open_fdr, cache_root, clock)
     http_tile_uploader = providers.Factory(

@@ -47,7 +47,14 @@ from tileferry.application.control.worker import Worker
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import DownloadPlan, DurationEstimate
 from tileferry.application.policy_tuning import PolicyHistory, TunablePolicy
-from tileferry.application.ports import CacheLock, Clock, TileProvider, TileStore, TileUploader
+from tileferry.application.ports import (
+    CacheLock,
+    Clock,
+    TileDownloader,
+    TileProvider,
+    TileStore,
+    TileUploader,
+)
 from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
@@ -62,7 +69,7 @@ from tileferry.domain.tiles.selection import FetchMode
 from tileferry.domain.work import DownloadArea, UploadFlight, Work
 from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config.policies import NamedPolicy, list_policies
+from tileferry.entrypoints.config.policies import NamedPolicy, build_session_policy, list_policies
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import build_embedded_server, build_worker_settings
 from tileferry.entrypoints.logs import log_to
@@ -204,6 +211,29 @@ class Installation:
             container.download_settings(), max_failures_share=max_failures_share, mode=mode
         )
         return container.tile_downloader(settings=settings)
+
+    def build_download_session(
+        self,
+        downloader: HttpTileDownloader,
+        *,
+        once: bool = False,
+        give_up_after_s: float | None = None,
+    ) -> TileDownloader:
+        """Return a downloader that calls another one until the area is complete, or ``once``.
+
+        It gives up when nothing improved for ``give_up_after_s`` (by default
+        ``c11.give_up_after_s``). A limit on failed tiles ends it with the first error.
+        """
+        if once:
+            return downloader
+        c11 = self.config.c11
+        if give_up_after_s is not None:
+            c11 = evolve(c11, give_up_after_s=give_up_after_s)
+        return self._opened.download_session(
+            create_downloader=lambda listener: evolve(downloader, progress=listener),
+            policy=build_session_policy(c11),
+            ends_on_error=downloader.settings.max_failures_share is not None,
+        )
 
     def build_uploader(self, flight_records: FlightRecords | None = None) -> TileUploader:
         """Return an uploader; use it while the cache is held."""

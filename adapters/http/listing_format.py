@@ -70,7 +70,7 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
     lines = page.tiles[::-1]
     page.tiles.clear()  # each line is dropped once it is parsed
     tiles = tuple(_parse_tile(lines.pop(), index, source) for index in range(len(lines)))
-    return ListingPage(tiles=tiles, next=cursor)
+    return ListingPage(tiles=tiles, next=cursor, size_bytes=len(content))
 
 
 def _has_only_known_fields(content: bytes, page: _Page) -> bool:

@@ -115,7 +115,7 @@ class AreaDownload:
             try:
                 report = run.execute()
             except BaseException as error:
-                self._log_failure(run.build_report(aborted=True), error)
+                self._log_failure(run.build_report(error), error)
                 raise
             own_journal = self.settings.mode.has_own_journal
             # An empty listing may have tiles tomorrow, and the provider may replace a refused tile,

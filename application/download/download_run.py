@@ -28,7 +28,7 @@ from tileferry.domain.errors import (
     RateLimitedError,
     SatelliteProviderError,
 )
-from tileferry.domain.retry import DOWNLOAD_POLICY, RUN_POLICY, RetryPolicy
+from tileferry.domain.retry import DOWNLOAD_POLICY, DOWNLOAD_SESSION_POLICY, RetryPolicy
 from tileferry.domain.tiles import (
     BlobRef,
     DownloadBatchReport,
@@ -39,8 +39,11 @@ from tileferry.domain.tiles import (
     NewTile,
     ResolutionGate,
     ResolutionVerdict,
+    TileFailures,
     TileId,
     TileSummary,
+    describe_fault,
+    may_improve,
     should_abort_download,
 )
 from tileferry.domain.tiles.selection import ABSENT_TTL, Disposition, FetchMode
@@ -86,10 +89,19 @@ class DownloadRun:
     reused_downgraded: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
     retries: int = field(default=0, init=False)
+    answered: int = field(default=0, init=False)
+    """Tiles that the provider delivered in this run."""
+    failures: dict[str, TileFailures] = field(factory=dict, init=False)
+    """The failed tiles, by reason."""
+    may_improve: bool = field(default=False, init=False)
+    """Whether a failed tile may succeed in a later run."""
     durable: int | None = field(default=None, init=False)
     """The number of durable tiles of this run; ``None`` before the first fetch."""
     failure: Exception | None = field(default=None, init=False)
     """The error that aborts the run."""
+    set_aside: Exception | None = field(default=None, init=False)
+    """The first error that ends the run after the other tiles: they are answered, this one is not.
+    """
 
     def execute(self) -> DownloadBatchReport:
         """Run the download and return its report, or raise the error that aborted it.
@@ -107,12 +119,14 @@ class DownloadRun:
             finally:
                 uses.budget_enforcer.release_headroom()
         self._warn_of_stale_tiles()
-        if self.failure is not None:
-            raise self.failure
+        error = self.failure or self.set_aside
+        if error is not None:
+            raise error
         return self.build_report()
 
-    def build_report(self, *, aborted: bool = False) -> DownloadBatchReport:
+    def build_report(self, error: BaseException | None = None) -> DownloadBatchReport:
         """Count the tiles by outcome. After an error only durable tiles count as stored."""
+        aborted = error is not None
         fates = self.fates
         stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
         if aborted and self.durable is not None:
@@ -134,7 +148,8 @@ class DownloadRun:
             request_hash=self.request_hash,
             tiles_requested=self.requested,
             aborted=aborted,
-            next_retry_at_s=None if done else self._compute_next_retry_at_s(),
+            next_retry_at_s=None if done else self._compute_next_retry_at_s(error),
+            failures=self.failures.values(),
             tiles_reused=self.already_stored,
             reasons=self.selector.rule.explain_refusals(
                 self.refused,
@@ -226,7 +241,7 @@ class DownloadRun:
             with (
                 commit,
                 closing(
-                    uses.workers.run(partial(_try_fetch, calls), iter(listed), idle_s=idle_s)
+                    uses.workers.run(partial(self._try_fetch, calls), iter(listed), idle_s=idle_s)
                 ) as results,
                 closing(calls),  # closes before the workers: later responses are discarded
             ):
@@ -238,7 +253,7 @@ class DownloadRun:
 
     def _store_all(
         self,
-        results: Iterable[tuple[TileSummary, FetchedTile | Exception] | None],
+        results: Iterable["_Fetched | None"],
         commit: GroupCommit,
     ) -> None:
         """Store results as they arrive. Flush before raising an interrupt."""
@@ -248,7 +263,7 @@ class DownloadRun:
                 if result is None:  # idle: flush the current group
                     commit.flush()
                 else:
-                    self._store_result(*result, commit)
+                    self._store_result(result, commit)
                 # Each tile sends an event. Idle periods send one too, so that a listener can stop
                 # the run.
                 if result is None or commit.durable != stored:
@@ -260,13 +275,15 @@ class DownloadRun:
             commit.flush()
             raise
 
-    def _store_result(
-        self, listed: TileSummary, tile: FetchedTile | Exception, commit: GroupCommit
-    ) -> None:
+    def _store_result(self, fetched: "_Fetched", commit: GroupCommit) -> None:
         """Store a tile unless a gate refuses it; count the result."""
+        listed, tile = fetched.listed, fetched.tile
         if isinstance(tile, Exception):
-            self._record_failure(listed.tile_id, tile)
+            self._record_failure(
+                listed.tile_id, tile, others_answered=self.answered > fetched.answered_before
+            )
             return
+        self.answered += 1
         self.retries += tile.attempts - 1
         resolution = tile.resolution_m_per_px
         if resolution is None:
@@ -319,8 +336,8 @@ class DownloadRun:
         )
         return False
 
-    def _record_failure(self, tile_id: TileId, error: Exception) -> None:
-        """Count a failed tile, and abort the run if the limit is exceeded."""
+    def _record_failure(self, tile_id: TileId, error: Exception, *, others_answered: bool) -> None:
+        """Count a failed tile, and abort the run in an outage or if the limit is exceeded."""
         if not isinstance(error, SatelliteProviderError | RateLimitedError):
             self.failure = error
             return
@@ -331,15 +348,23 @@ class DownloadRun:
             self._count(TileFate.MISSING)
             return
         self._count(TileFate.FAILED)
-        if should_abort_download(
+        reason = describe_fault(error)
+        group = self.failures.get(reason, TileFailures(reason=reason))
+        self.failures[reason] = group.add(str(tile_id))
+        self.may_improve |= may_improve(error)
+        ends_download = partial(
+            should_abort_download,
             fault,
             tiles_failed=self.fates[TileFate.FAILED],
             tiles_requested=self.requested,
             max_failures_share=self.deps.settings.max_failures_share,
-        ):
+        )
+        if ends_download(others_answered=others_answered):
             self.failure = error
-        else:
-            self._warn_of_failed_tile(error)
+            return
+        if ends_download(others_answered=False):
+            self.set_aside = self.set_aside or error
+        self._warn_of_failed_tile(error)
 
     def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
         """Log the cause: a single failed tile does not abort the run, so no error reports it."""
@@ -367,19 +392,33 @@ class DownloadRun:
                 },
             )
 
-    def _compute_next_retry_at_s(self) -> float:
-        """Return when to retry: at the provider's time, or after the delay of a queued run."""
-        wait_s = None
-        if isinstance(self.failure, RateLimitedError):
-            wait_s = self.failure.retry_after_s
-        return self.deps.clock.now() + (RUN_POLICY.base_delay if wait_s is None else wait_s)
+    def _compute_next_retry_at_s(self, error: BaseException | None) -> float | None:
+        """Return when another run may fetch more, or ``None`` if it would fail the same way."""
+        if isinstance(error, Exception):
+            if not may_improve(error):
+                return None
+        elif error is None and not self.may_improve:
+            return None
+        wait_s = error.retry_after_s if isinstance(error, RateLimitedError) else None
+        if wait_s is None:
+            wait_s = DOWNLOAD_SESSION_POLICY.base_delay
+        return self.deps.clock.now() + wait_s
+
+    def _try_fetch(self, calls: ProviderCalls, listed: TileSummary) -> "_Fetched":
+        """Fetch a tile in a worker thread; return an error as a result."""
+        answered = self.answered
+        try:
+            tile: FetchedTile | Exception = calls.fetch_tile(listed.tile_id)
+        except Exception as error:  # noqa: BLE001  # the storing thread handles it
+            tile = error
+        return _Fetched(listed, tile, answered)
 
 
-def _try_fetch(
-    calls: ProviderCalls, listed: TileSummary
-) -> tuple[TileSummary, FetchedTile | Exception]:
-    """Fetch a tile in a worker thread; return an error as a result."""
-    try:
-        return listed, calls.fetch_tile(listed.tile_id)
-    except Exception as error:  # noqa: BLE001  # the storing thread handles it
-        return listed, error
+@frozen
+class _Fetched:
+    """The result of one tile."""
+
+    listed: TileSummary
+    tile: FetchedTile | Exception
+    answered_before: int
+    """How many tiles the provider had delivered when this one was first requested."""

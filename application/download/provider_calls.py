@@ -70,6 +70,7 @@ class ProviderCalls:
         """Yield the provider's listing of an area page by page, each tile once."""
         progress = ListingProgress(coverage=coverage, limits=limits)
         cursor: str | None = None
+        started_s = self.clock.monotonic()
         while True:
             page, _ = self._call_with_retry(
                 "GET listing",
@@ -80,7 +81,7 @@ class ProviderCalls:
                 ),
             )
             try:
-                yield progress.add_page(page)
+                yield progress.add_page(page, elapsed_s=self.clock.monotonic() - started_s)
             except InvalidValueError as error:
                 raise to_schema_error(error) from error
             cursor = page.next

@@ -105,6 +105,29 @@ class RetryScheduled:
 
 
 @frozen(kw_only=True)
+class PassScheduled:
+    """A pass of a persistent download left tiles; the next pass starts after a delay."""
+
+    number: int
+    """The number of the next pass."""
+    reason: str
+    """Why tiles are left, in few words."""
+    rule: RetryReason
+    tiles_left: int | None
+    """``None`` if the area was never listed."""
+    delay_s: float
+    gives_up_in_s: float
+    """How long the session goes on if nothing improves."""
+
+
+@frozen(kw_only=True)
+class DownloadGivenUp:
+    """A persistent download ends because nothing improved for ``idle_s``."""
+
+    idle_s: float
+
+
+@frozen(kw_only=True)
 class RequestHeld:
     """A request waits before it is sent, by a rule that applies to all requests of its source."""
 
@@ -197,6 +220,8 @@ ProgressEvent = (
     | TileProcessed
     | TilesStored
     | DownloadFinished
+    | PassScheduled
+    | DownloadGivenUp
     | UploadStarted
     | BatchSent
     | BatchAnswered

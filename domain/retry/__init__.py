@@ -33,6 +33,7 @@ from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
 from tileferry.domain.retry.pace import HoldRule, Pace
 from tileferry.domain.retry.policies import (
     DOWNLOAD_POLICY,
+    DOWNLOAD_SESSION_POLICY,
     IN_RUN_WAIT_MAX_S,
     PARTITION_FIELDS,
     PARTITION_POLICY,
@@ -90,6 +91,7 @@ __all__ = [
     "DEADLINE_S_MAX",
     "DECISION_VERSION",
     "DOWNLOAD_POLICY",
+    "DOWNLOAD_SESSION_POLICY",
     "IN_RUN_WAIT_MAX_S",
     "PARTITION_FIELDS",
     "PARTITION_POLICY",

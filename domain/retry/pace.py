@@ -15,10 +15,13 @@ from tileferry.domain.validation import integer, number
 
 DROP_FACTOR = 0.7
 """TCP Cubic's factor. Halving would leave a third less speed at 20 % random errors."""
-LEVEL_MIN = 1 / 16
-LOW_STEP = 0.1
+LEVEL_MIN = 0.1
+LOW_STEP = 0.2
 """What a success adds below level 1. From 1 upwards, one round of successes adds 1."""
-SPACING_S = 0.25
+SPACING_S = 0.1
+"""Requests start this far apart at level 0.5. Where half of all requests fail, the level stays near
+0.7 and costs 0.05 s per request; with 0.25 s and steps of 0.1 it cost 0.6 s.
+"""
 
 
 class HoldRule(StrEnum):

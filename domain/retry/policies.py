@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry.policy import BackoffKind, RetryPolicy
+from tileferry.domain.retry.policy import ATTEMPTS_MAX, BackoffKind, RetryPolicy
 
 
 class RetryCategory(StrEnum):
@@ -101,6 +101,19 @@ DOWNLOAD_POLICY = RetryPolicy(
     max_rate_limited=1,
 )
 """A tile's GET: 1, 2, 4, 4 s after server errors. A second 429 ends it."""
+
+DOWNLOAD_SESSION_POLICY = RetryPolicy(
+    name="DOWNLOAD_SESSION",
+    max_attempts=ATTEMPTS_MAX,
+    base_delay=2.0,
+    max_delay=60.0,
+    max_rate_limited=ATTEMPTS_MAX,
+    deadline_s=30 * 60.0,
+)
+"""The passes of a download over an area: 2 s, doubling, at most 1 minute.
+
+Each pass that stores a tile starts a new series, so the deadline counts from the last improvement.
+"""
 
 RUN_FIELDS: Mapping[str, Any] = MappingProxyType(
     {

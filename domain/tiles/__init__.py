@@ -24,6 +24,7 @@ from tileferry.domain.tiles.download import (
     DownloadOutcome,
     DownloadRequest,
     DownloadTally,
+    TileFailures,
     TileSummary,
     determine_download_outcome,
 )
@@ -87,8 +88,10 @@ from tileferry.domain.tiles.provider_faults import (
     ProviderFault,
     classify_fault,
     classify_provider_error,
+    describe_fault,
     fault_from_status,
     find_overload,
+    may_improve,
     should_abort_download,
 )
 from tileferry.domain.tiles.readiness import (
@@ -182,6 +185,7 @@ __all__ = [
     "SendingLimits",
     "SignedEnvelope",
     "TileCoverage",
+    "TileFailures",
     "TileId",
     "TileMetadata",
     "TileRange",
@@ -207,6 +211,7 @@ __all__ = [
     "compute_ground_resolution",
     "compute_next_retry_hint",
     "compute_tile_ranges",
+    "describe_fault",
     "detect_image_kind",
     "determine_download_outcome",
     "fault_from_status",
@@ -214,6 +219,7 @@ __all__ = [
     "inspect_picture",
     "is_system_file",
     "judge_area",
+    "may_improve",
     "move_status",
     "parse_area",
     "parse_captured_tile",

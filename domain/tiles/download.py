@@ -134,6 +134,26 @@ _SUMMARY_CHECKS = {
 _REQUEST_HASH = re.compile(rf"[0-9a-f]{{{REQUEST_HASH_DIGITS}}}", re.ASCII)
 
 
+EXAMPLES_MAX = 3
+
+
+@frozen(kw_only=True)
+class TileFailures:
+    """Tiles of a batch that were not delivered for the same reason."""
+
+    reason: str
+    tiles: int = field(default=0, validator=integer(0))
+    examples: tuple[str, ...] = ()
+    """A few of the tiles."""
+
+    def add(self, tile: str) -> "TileFailures":
+        """Return the group with one more tile."""
+        examples = self.examples
+        if len(examples) < EXAMPLES_MAX:
+            examples = (*examples, tile)
+        return evolve(self, tiles=self.tiles + 1, examples=examples)
+
+
 class DownloadOutcome(StrEnum):
     """How a download ended."""
 
@@ -230,10 +250,13 @@ class DownloadBatchReport:
     bytes_downloaded: int = 0
     retry_count: int = 0
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
+    """When another call may fetch more; ``None`` if it is complete, or would fail the same way."""
     tiles_reused: int = field(default=0, validator=integer(0))
     """Tiles among ``tiles_downloaded`` that were in the cache already; they were not fetched."""
     reasons: tuple[str, ...] = ()
     """Why tiles are not in the cache although nothing failed: the gates, or absent tiles."""
+    failures: tuple[TileFailures, ...] = ()
+    """The failed tiles, by reason."""
 
     def __attrs_post_init__(self) -> None:
         tally = self.tally  # raises on impossible counts
@@ -252,6 +275,31 @@ class DownloadBatchReport:
             self._refuse("cannot be a success: tiles failed or were not attempted")
         elif self.outcome is DownloadOutcome.PARTIAL and tally.is_complete(self.tiles_requested):
             self._refuse("cannot be partial: every tile was stored, rejected or absent")
+
+    def add_pass(self, earlier: "DownloadBatchReport | None") -> "DownloadBatchReport":
+        """Return the report of this pass over an area, with the traffic of the earlier passes.
+
+        After a pass that failed before the area was listed, the earlier counts still hold.
+        """
+        if earlier is None:
+            return self
+        last = self
+        is_cut_short = self.tiles_requested < earlier.tiles_requested
+        if self.outcome is DownloadOutcome.FAILURE and is_cut_short:
+            last = evolve(earlier, outcome=self.outcome, next_retry_at_s=self.next_retry_at_s)
+        # What an earlier pass stored is in the cache now, but was fetched by this download.
+        reused = earlier.tiles_reused if earlier.tiles_requested else last.tiles_reused
+        return evolve(
+            last,
+            bytes_downloaded=self.bytes_downloaded + earlier.bytes_downloaded,
+            retry_count=self.retry_count + earlier.retry_count,
+            tiles_reused=min(reused, last.tiles_downloaded),
+        )
+
+    @property
+    def tiles_left(self) -> int:
+        """How many tiles failed or were not attempted."""
+        return max(0, self.tiles_requested - self.tally.tiles_accounted) + self.tiles_failed
 
     @property
     def tally(self) -> DownloadTally:
@@ -272,6 +320,7 @@ class DownloadBatchReport:
         next_retry_at_s: float | None = None,
         tiles_reused: int = 0,
         reasons: Iterable[str] = (),
+        failures: Iterable[TileFailures] = (),
     ) -> "DownloadBatchReport":
         """Build the report of a run; ``determine_download_outcome`` computes the outcome from the
         counts.
@@ -284,6 +333,7 @@ class DownloadBatchReport:
             next_retry_at_s=next_retry_at_s,
             tiles_reused=tiles_reused,
             reasons=tuple(reasons),
+            failures=tuple(failures),
             **asdict(tally),
         )
 
@@ -333,4 +383,18 @@ def combine_reports(
         next_retry_at_s=min(waits, default=None),
         tiles_reused=sum(report.tiles_reused for report in worked),
         reasons=[reason for report in worked for reason in report.reasons],
+        failures=_combine_failures(group for report in worked for group in report.failures),
     )
+
+
+def _combine_failures(groups: Iterable[TileFailures]) -> list[TileFailures]:
+    """Return one group for each reason."""
+    found: dict[str, TileFailures] = {}
+    for group in groups:
+        known = found.get(group.reason, TileFailures(reason=group.reason))
+        found[group.reason] = evolve(
+            known,
+            tiles=known.tiles + group.tiles,
+            examples=(*known.examples, *group.examples)[:EXAMPLES_MAX],
+        )
+    return list(found.values())

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from tileferry.domain.errors import SatelliteProviderError
+from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
 
 
@@ -86,6 +86,7 @@ def fault_from_status(status: int) -> ProviderFault:
 def should_abort_download(
     fault: ProviderFault | None,
     *,
+    others_answered: bool,
     tiles_failed: int,
     tiles_requested: int,
     max_failures_share: float | None,
@@ -93,14 +94,38 @@ def should_abort_download(
     """Return whether a failed tile aborts the whole download.
 
     An authentication fault always does. Otherwise the operator's ``max_failures_share`` decides. If
-    it is not set, faults of single tiles are tolerated; an outage or a rate limit (``None``)
+    it is not set, the tile is set aside if its fault may be its own, or if other tiles were
+    answered during its attempts (``others_answered``); an outage or a rate limit of all requests
     aborts.
     """
-    if fault is not None and fault.is_authentication:
+    if fault is None:
+        fault = ProviderFault.RATE_LIMITED
+    if fault.is_authentication:
         return True
     if max_failures_share is not None:
         return tiles_failed > max_failures_share * tiles_requested
-    return fault is None or not fault.concerns_one_tile
+    if isinstance(classify_fault(fault), Final):
+        return not fault.concerns_one_tile
+    return not (fault.concerns_one_tile or others_answered)
+
+
+def may_improve(error: BaseException) -> bool:
+    """Return whether a later download may succeed although this error ended one.
+
+    A rejected key, a full cache or an invalid setting stays as it is until somebody changes it.
+    """
+    if isinstance(error, RateLimitedError):
+        return True
+    return not isinstance(classify_provider_error(error), Final)
+
+
+def describe_fault(error: SatelliteProviderError | RateLimitedError) -> str:
+    """Return why a call failed, in few words."""
+    fault = ProviderFault.RATE_LIMITED if isinstance(error, RateLimitedError) else error.fault
+    if fault is None:
+        return "provider failed"
+    status = error.status if isinstance(error, SatelliteProviderError) else None
+    return _DESCRIPTIONS.get(fault) or f"HTTP {status}"
 
 
 def find_overload(error: BaseException | None) -> str | None:
@@ -121,6 +146,20 @@ def classify_provider_error(error: BaseException) -> ErrorClass:
     return Final()
 
 
+_DESCRIPTIONS = {
+    ProviderFault.UNREACHABLE: "connection failed",
+    ProviderFault.TIMED_OUT: "timeout",
+    ProviderFault.TOO_SLOW: "too slow",
+    ProviderFault.RATE_LIMITED: "rate limited",
+    ProviderFault.TRUNCATED: "incomplete response",
+    ProviderFault.DAMAGED: "sha256 mismatch",
+    ProviderFault.NOT_FOUND: "not found",
+    ProviderFault.UNAUTHORIZED: "API key rejected",
+    ProviderFault.INSECURE: "TLS failed",
+    ProviderFault.SCHEMA: "invalid response",
+    ProviderFault.TOO_LARGE: "too large",
+}
+"""The others are named by their HTTP status."""
 _OVERLOADED = {503, 504}
 _TIMEOUTS = {ProviderFault.TIMED_OUT, ProviderFault.TOO_SLOW}
 _CLIENT_ERRORS, _SERVER_ERRORS = 400, 500

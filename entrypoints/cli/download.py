@@ -70,6 +70,18 @@ def download_command(
     ] = None,
     far: FarFlag = False,
     wait: WaitOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Make one pass; do not wait for the provider to recover.")
+    ] = False,
+    give_up_after: Annotated[
+        str | None,
+        typer.Option(
+            "--give-up-after",
+            metavar="DURATION",
+            help="End when nothing improved for this long, such as 90s or 2h"
+            " (default: c11.give_up_after_s, 30m).",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -79,6 +91,7 @@ def download_command(
 
     Tiles that are in the cache already are not fetched, whichever flight or import brought them,
     unless the provider has newer ones or the sector refuses them.
+    Failed tiles are retried in later passes, until the area is complete or nothing improves.
 
     Exit codes: 0 done, or nothing to do; 3 some tiles failed, were refused by a gate or are absent
     at the provider (the output says which); 4 refused (the cache is in use or too small); 5 the
@@ -105,6 +118,7 @@ def download_command(
 
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed exclude each other")
+    give_up_after_s = _parse_give_up_after(give_up_after, once=once)
     mode = select_fetch_mode(repair=repair, again=again)
     stop = StopSignals()
     progress = DownloadProgress(stop)
@@ -124,6 +138,8 @@ def download_command(
             only_failed=only_failed,
             mode=mode,
             max_failures_share=None if max_failures is None else max_failures / 100,
+            once=once,
+            give_up_after_s=give_up_after_s,
         )
         report = combine_reports(reports, aborted=error is not None)
         code = _choose_exit_code(report, error, accepts_absent=settings.c6.accept_absent)
@@ -148,6 +164,16 @@ def download_command(
         raise typer.Exit(code)
 
 
+def _parse_give_up_after(text: str | None, *, once: bool) -> float | None:
+    from tileferry.entrypoints.cli.parsing import parse_duration
+
+    if text is None:
+        return None
+    if once:
+        raise typer.BadParameter("--once and --give-up-after exclude each other")
+    return parse_duration(text, option="--give-up-after")
+
+
 def _run_downloads(
     installation: "Installation",
     requests: "Sequence[DownloadRequest]",
@@ -158,6 +184,8 @@ def _run_downloads(
     only_failed: bool,
     mode: "FetchMode",
     max_failures_share: float | None,
+    once: bool,
+    give_up_after_s: float | None,
 ) -> "tuple[list[DownloadBatchReport], BaseException | None]":
     """Download one area after the other under the cache lock, until an error ends it.
 
@@ -176,12 +204,15 @@ def _run_downloads(
             downloader = installation.build_downloader(
                 max_failures_share=max_failures_share, mode=mode
             )
+            session = installation.build_download_session(
+                downloader, once=once, give_up_after_s=give_up_after_s
+            )
             for request in requests:
                 progress.begin_area(number=len(reports) + 1, areas=len(requests))
                 if only_failed:
                     downloader.check_resumable(request)
                 with ProgressView(progress):
-                    reports.append(downloader.download_tiles_for_area(request))
+                    reports.append(session.download_tiles_for_area(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # reported by the caller
         failed = requests[len(reports)]
         report = progress.report or DownloadBatchReport.from_tally(

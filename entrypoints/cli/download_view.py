@@ -9,6 +9,7 @@ from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.text import format_bytes, format_utc
 from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome, DownloadRequest
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
+from tileferry.entrypoints.cli.formatting import format_duration
 from tileferry.entrypoints.cli.output import build_facts_table
 from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
 
@@ -52,25 +53,46 @@ def suggest_next_step(
     progress: DownloadProgress,
     access_settings: str,
 ) -> str | None:
-    """Return how many tiles are safe and what to do next, unless the error says it.
+    """Return how many tiles are safe, what is missing and why, and what to do next.
 
     ``access_settings`` are the settings to check when the source refuses access.
     """
     again = "re-run to resume"
+    missing = describe_missing(report)
+    idle = ""
+    if progress.idle_s is not None:
+        idle = f" Gave up: nothing improved for {format_duration(progress.idle_s)}."
     safe = f"{progress.safe_in_all:,} tiles are safe"
     if progress.total is None and error is not None:
         safe = "No tile was fetched; tiles from earlier runs are safe"
     if isinstance(error, KeyboardInterrupt):
-        return f"Stopped. {safe}; {again}."
+        return f"Stopped. {safe}; {again}.{missing}"
     if isinstance(error, SatelliteProviderError | RateLimitedError):
         if get_exit_code(error) is ExitCode.AUTHENTICATION:
             return f"{safe}. Check {access_settings}; then {again}."
-        return f"{safe}. Re-run{_format_retry_time(report)} to resume."
-    if error is not None:
+    elif error is not None:
         return None if progress.total is None else f"{safe}. Fix the cause, then {again}."
-    if report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
+    elif report.outcome in {DownloadOutcome.SUCCESS, DownloadOutcome.IDEMPOTENT_NO_OP}:
         return _suggest_after_success(report, requests)
-    return f"{safe}. Re-run{_format_retry_time(report)} to fetch the failed tiles."
+    if report.next_retry_at_s is None:
+        return f"{safe}. A re-run would fail the same way.{missing}"
+    when = format_utc(datetime.fromtimestamp(report.next_retry_at_s, UTC))
+    return f"{safe}. Re-run at {when} to resume.{idle}{missing}"
+
+
+def describe_missing(report: DownloadBatchReport) -> str:
+    """Return how many tiles are missing, by reason with a few examples; empty if none are."""
+    if not report.tiles_left:
+        return ""
+    parts = []
+    for group in sorted(report.failures, key=lambda group: -group.tiles):
+        more = ", …" if group.tiles > len(group.examples) else ""
+        parts.append(f"{group.tiles:,} {group.reason} ({', '.join(group.examples)}{more})")
+    rest = report.tiles_left - sum(group.tiles for group in report.failures)
+    if rest > 0:
+        parts.append(f"{rest:,} not attempted")
+    count = f"{report.tiles_left:,} of {report.tiles_requested:,} tiles"
+    return f"\nMissing: {count}: {'; '.join(parts)}."
 
 
 def _suggest_after_success(report: DownloadBatchReport, requests: Sequence[DownloadRequest]) -> str:
@@ -83,9 +105,3 @@ def _suggest_after_success(report: DownloadBatchReport, requests: Sequence[Downl
     return (
         f"{refused}Before the flight, run: tileferry cache verify --flight {requests[0].flight_id}"
     )
-
-
-def _format_retry_time(report: DownloadBatchReport) -> str:
-    if report.next_retry_at_s is None:
-        return " later"
-    return f" at {format_utc(datetime.fromtimestamp(report.next_retry_at_s, UTC))}"

@@ -42,7 +42,7 @@ def parse_since(text: str, *, now: datetime) -> datetime | None:
         return None
     match = _DURATION.fullmatch(asked)
     if match:
-        seconds = float(match[1]) * _DURATION_UNITS[match[2]]
+        seconds = parse_duration(asked, option="--since")
         return now - timedelta(seconds=min(seconds, DURATION_MAX.total_seconds()))
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -65,6 +65,16 @@ def _build_since_error(text: str, problem: str) -> InvalidValueError:
         remedy="use 90s, 15m, 24h, 7d or 2w, all, or a time with a time zone such as"
         " 2026-11-16T08:00:00Z",
     )
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """Return a duration such as ``90s`` or ``2h`` in seconds."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidValueError(
+            field=option, value=text, problem="is not a duration", remedy="use 90s, 15m or 2h"
+        )
+    return float(match[1]) * _DURATION_UNITS[match[2]]
 
 
 def parse_day(text: str, *, option: str) -> date:

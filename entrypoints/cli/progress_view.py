@@ -36,7 +36,7 @@ LINE_EVERY_S = 10.0
 REFRESH_PER_S = 4
 
 
-_CAUSE_CHARS_MAX = 60
+_CAUSE_CHARS_MAX = 40
 _TIMED_OUT = "no response in time"
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
@@ -47,11 +47,12 @@ class RetryWait:
 
     reason: str
     until_s: float
+    details: str = ""
 
     def format_line(self, now_s: float) -> str:
-        """Return the reason and the seconds left."""
+        """Return the reason, the seconds left and the details."""
         left_s = max(0.0, self.until_s - now_s)
-        return f"{self.reason}{math.ceil(left_s)} s"
+        return f"{self.reason}{math.ceil(left_s)} s{self.details}"
 
 
 @define(eq=False)
@@ -124,6 +125,12 @@ class ProgressState(ABC):
         apart = f", {pace.spacing_s:.1f} s apart" if pace.spacing_s else ""
         return f"{requests}{apart}: {pace.cause}"
 
+    def replace_wait(self, reason: str, delay_s: float, details: str) -> None:
+        """Record a wait of all work, whatever single calls waited for."""
+        until_s = self.clock_s() + delay_s
+        with self._guard:
+            self._wait = RetryWait(reason=reason, until_s=until_s, details=details)
+
     def _note_wait(self, reason: str, delay_s: float) -> None:
         wait = RetryWait(reason=reason, until_s=self.clock_s() + delay_s)
         with self._guard:
@@ -189,6 +196,8 @@ def _shorten_cause(message: str) -> str:
     cause = message.removeprefix("provider: ").partition(", ")[0]
     if cause.startswith(_TIMED_OUT):
         cause = _TIMED_OUT  # the library's message would not fit on a line
+    if len(cause) > _CAUSE_CHARS_MAX:
+        cause = cause.partition(": ")[0]  # without the details of a library
     return printable(cause, limit=_CAUSE_CHARS_MAX)
 
 

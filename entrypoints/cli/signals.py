@@ -44,6 +44,11 @@ class StopSignals:
         """From now on, raise the interrupt only in ``check``."""
         self._deferring = True
 
+    def stop_deferring(self) -> None:
+        """From now on, raise the interrupt immediately again, now if a signal arrived."""
+        self._deferring = False
+        self.check()
+
     def check(self) -> None:
         """Raise ``KeyboardInterrupt`` once if a signal arrived."""
         if self.asked and not self._raised:

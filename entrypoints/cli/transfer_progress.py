@@ -9,8 +9,10 @@ from tileferry.application.ports.progress import (
     BatchAnswered,
     BatchSent,
     DownloadFinished,
+    DownloadGivenUp,
     DownloadStarted,
     ListingProgressed,
+    PassScheduled,
     ProgressEvent,
     RetryScheduled,
     TileProcessed,
@@ -61,6 +63,10 @@ class DownloadProgress(ProgressState):
     """How many tiles of this run are durable."""
     report: DownloadBatchReport | None = field(default=None, init=False)
     """Needed when the download raises an error, because it returns no report then."""
+    idle_s: float | None = field(default=None, init=False)
+    """How long nothing improved, once the download is given up for that."""
+    _stored_in_passes: int = field(default=0, init=False)
+    """How many of ``already_stored`` earlier passes of this download stored."""
     _samples: deque[_Sample] = field(factory=deque, init=False)
     _area: str = field(default="", init=False)
     _safe_before: int = field(default=0, init=False)
@@ -70,7 +76,8 @@ class DownloadProgress(ProgressState):
         self._safe_before = self.safe_in_all
         self._area = f"area {number} of {areas}, " if areas > 1 else ""
         self.listed = self.already_stored = self.estimated_bytes = self.size_bytes = self.safe = 0
-        self.total = self.report = None
+        self.total = self.report = self.idle_s = None
+        self._stored_in_passes = 0
         self.fates.clear()
         self._samples.clear()
 
@@ -92,10 +99,31 @@ class DownloadProgress(ProgressState):
                 if self.stop is not None:
                     self.stop.check()
                     self.stop.defer()
+            case PassScheduled():
+                self._begin_pass(event)
+            case DownloadGivenUp():
+                self.idle_s = event.idle_s
             case DownloadFinished():
                 self.report = event.report
             case _:
                 pass
+
+    def _begin_pass(self, event: PassScheduled) -> None:
+        """Keep what the last pass stored; the other tiles are counted anew."""
+        self.already_stored += self.safe
+        self._stored_in_passes += self.safe
+        self.safe = 0
+        self.fates.clear()
+        self._samples.clear()
+        left = "" if event.tiles_left is None else f", {event.tiles_left:,} tiles left"
+        minutes = _format_minutes(event.gives_up_in_s)
+        self.replace_wait(
+            f"pass {event.number} in ",
+            event.delay_s,
+            f"{left}, {event.reason} ({event.rule.label}), giving up in {minutes}",
+        )
+        if self.stop is not None:
+            self.stop.stop_deferring()
 
     @property
     def done(self) -> int:
@@ -123,9 +151,11 @@ class DownloadProgress(ProgressState):
         return ", ".join(parts)
 
     def describe_outcomes(self) -> str:
-        counts = [f"{count:,} {_FATE_NAMES[fate]}" for fate, count in sorted(self.fates.items())]
-        if self.already_stored:
-            counts.insert(0, f"{self.already_stored:,} already in the cache")
+        fates = self.fates + Counter({TileFate.STORED: self._stored_in_passes})
+        counts = [f"{count:,} {_FATE_NAMES[fate]}" for fate, count in sorted(fates.items())]
+        before = self.already_stored - self._stored_in_passes
+        if before > 0:
+            counts.insert(0, f"{before:,} already in the cache")
         return ", ".join(counts)
 
     def _measure_rates(self, now_s: float) -> tuple[float, float]:

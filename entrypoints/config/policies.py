@@ -10,6 +10,7 @@ from tileferry.domain.audit import AuditEvent, get_policy_name
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
+    DOWNLOAD_SESSION_POLICY,
     PARTITION_FIELDS,
     PARTITION_POLICY,
     POLICY_MATRIX,
@@ -39,6 +40,15 @@ def build_download_policy(c11: C11Config) -> RetryPolicy:
     return evolve(
         DOWNLOAD_POLICY,
         max_attempts=c11.max_5xx_retries + 1,
+        max_retry_after_s=c11.max_retry_after_s,
+    )
+
+
+def build_session_policy(c11: C11Config) -> RetryPolicy:
+    """Return the policy for the passes of a download over its area."""
+    return evolve(
+        DOWNLOAD_SESSION_POLICY,
+        deadline_s=c11.give_up_after_s,
         max_retry_after_s=c11.max_retry_after_s,
     )
 
@@ -179,6 +189,13 @@ def list_policies(config: Config) -> Mapping[str, NamedPolicy]:
             category=RetryCategory.API_REQUEST,
             policy=build_download_policy(config.c11),
             usual=build_download_policy(_DEFAULT_C11),
+            table="c11",
+        ),
+        NamedPolicy(
+            name="DOWNLOAD_SESSION",
+            category=RetryCategory.API_REQUEST,
+            policy=build_session_policy(config.c11),
+            usual=build_session_policy(_DEFAULT_C11),
             table="c11",
         ),
         NamedPolicy(

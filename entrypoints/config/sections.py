@@ -8,7 +8,7 @@ from attrs import field, frozen, validators
 from platformdirs import user_log_path
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry import REFILL_PER_S_MIN, RetryBudget
+from tileferry.domain.retry import DOWNLOAD_SESSION_POLICY, REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET
 from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
 from tileferry.domain.tiles.gates import MIN_M_PER_PX
@@ -121,6 +121,11 @@ class C11Config:
         default=300.0,
         validator=number(0, 86_400),
         metadata=doc("Upper limit for a wait that the provider asks for, in seconds."),
+    )
+    give_up_after_s: float = field(
+        default=DOWNLOAD_SESSION_POLICY.deadline_s or 0.0,
+        validator=number(0, 43_200),
+        metadata=doc("A download ends when nothing improved for this long, in seconds."),
     )
     retry_budget_capacity: float = field(
         default=RetryBudget().capacity,

@@ -103,12 +103,16 @@ class Tileferry(Installation):
         again: bool = False,
         max_failures_share: float | None = None,
         far: bool = False,
+        once: bool = False,
+        give_up_after_s: float | None = None,
     ) -> DownloadBatchReport:
         """Download the tiles of an area, or of several, for a flight; call it again to resume.
 
-        ``repair`` also checks the stored tiles, and fetches those that are damaged or too old;
-        ``again`` fetches every tile, stored or not. The download aborts when more than
-        ``max_failures_share`` (0 to 1) of the tiles fail; without it, on the first outage.
+        It goes on until the area is complete, or until nothing improved for ``give_up_after_s`` (by
+        default ``c11.give_up_after_s``); with ``once`` it makes one pass. ``repair`` also checks
+        the stored tiles, and fetches those that are damaged or too old; ``again`` fetches every
+        tile, stored or not. The download aborts when more than ``max_failures_share`` (0 to 1) of
+        the tiles fail.
         ``far`` confirms an area that is far from the flight's other areas.
         """
         requests = [
@@ -122,7 +126,10 @@ class Tileferry(Installation):
                 max_failures_share=max_failures_share,
                 mode=select_fetch_mode(repair=repair, again=again),
             )
-            reports = [downloader.download_tiles_for_area(request) for request in requests]
+            session = self.build_download_session(
+                downloader, once=once, give_up_after_s=give_up_after_s
+            )
+            reports = [session.download_tiles_for_area(request) for request in requests]
         return combine_reports(reports)
 
     def read_tile(self, tile_id: TileId) -> bytes:

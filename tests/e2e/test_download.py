@@ -55,15 +55,18 @@ def test_output_has_table_and_next_command() -> None:
 
 
 @pytest.mark.usefixtures("operator")
-def test_failed_tiles_give_partial_outcome_with_retry_time(
-    provider: ScriptedProvider,
-) -> None:
-    provider.always[tile_path(provider.tiles[0])] = create_answer(200, content_type="text/html")
+def test_failed_tiles_give_partial_outcome_and_are_named(provider: ScriptedProvider) -> None:
+    bad = provider.tiles[0]
+    provider.always[tile_path(bad)] = create_answer(200, content_type="text/html")
     ran = run_in_process(*DOWNLOAD, "--json")
     assert (ran.code, ran.json["outcome"], ran.json["tiles_failed"]) == (3, "partial", 1)
-    assert ran.json["next_retry_at_s"] > 0
+    assert ran.json["next_retry_at_s"] is None
+    (group,) = ran.json["failures"]
+    assert group == {"reason": "invalid response", "tiles": 1, "examples": [str(bad)]}
     assert "error" not in ran.json
-    assert "19 tiles are safe. Re-run at 20" in run_in_process(*DOWNLOAD).err
+    shown = run_in_process(*DOWNLOAD).err
+    assert "19 tiles are safe. A re-run would fail the same way." in shown
+    assert f"Missing: 1 of 20 tiles: 1 invalid response ({bad})." in shown
     provider.always.clear()
     assert run_in_process(*DOWNLOAD).code == 0
 
@@ -142,9 +145,12 @@ def test_tiles_refused_by_a_gate_exit_with_3_naming_the_setting(
 
 @pytest.mark.usefixtures("operator")
 def test_provider_failure_reports_safe_tiles(provider: ScriptedProvider) -> None:
-    provider.always[tile_path(provider.tiles[-1])] = create_answer(503, "maintenance")
-    ran = run_in_process(*DOWNLOAD, "--json")
+    bad = provider.tiles[-1]
+    provider.always[tile_path(bad)] = create_answer(503, "maintenance")
+    ran = run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 5
+    assert ran.json["tiles_downloaded"] == 19, "the other tiles are not held up"
+    assert f"Missing: 1 of 20 tiles: 1 HTTP 503 ({bad})." in ran.err
     assert set(ran.json) == FIELDS | {"schema", "error"}
     assert ran.json["outcome"] == "failure"
     assert ran.json["error"]["type"] == "SatelliteProviderError"
@@ -246,7 +252,7 @@ def test_max_failures_limits_failed_tiles(
 ) -> None:
     for tile in provider.tiles[:2]:
         provider.always[tile_path(tile)] = create_answer(503)
-    ran = run_in_process(*DOWNLOAD, "--max-failures", percent, "--json")
+    ran = run_in_process(*DOWNLOAD, "--once", "--max-failures", percent, "--json")
     assert ran.code == code
     if failed is not None:
         assert (ran.json["tiles_failed"], ran.json["tiles_downloaded"]) == (failed, 18)
@@ -256,7 +262,7 @@ def test_max_failures_limits_failed_tiles(
 def test_all_tiles_failing_within_limit_is_failure(provider: ScriptedProvider) -> None:
     for tile in provider.tiles:
         provider.always[tile_path(tile)] = create_answer(503)
-    ran = run_in_process(*DOWNLOAD, "--max-failures", "100", "--json")
+    ran = run_in_process(*DOWNLOAD, "--once", "--max-failures", "100", "--json")
     assert (ran.code, ran.json["outcome"], ran.json["tiles_failed"]) == (5, "failure", 20)
 
 
@@ -270,6 +276,8 @@ def test_invalid_options_are_usage_errors(provider: ScriptedProvider) -> None:
         ("download", *AREA, "--flight", "../x", "--sector", "stable_rear"),
         ("download", *AREA, "--flight", "F1", "--sector", "sea"),
         (*DOWNLOAD, "--max-failures", "101"),
+        (*DOWNLOAD, "--give-up-after", "soon"),
+        (*DOWNLOAD, "--give-up-after", "1m", "--once"),
         ("plan", *AREA, *FLIGHT, "--rate", "fast"),
     ):
         ran = run_in_process(*wrong)

@@ -104,7 +104,7 @@ def test_invariant_34_key_is_absent_from_output_and_logs_after_failure(
 ) -> None:
     where, answer, code = FAILURES[failure]
     provider.always[TILES if where == "listing" else tile_path(provider.tiles[0])] = answer
-    ran = operator.run_in_process(*DOWNLOAD, "--json")
+    ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == code
     found = collect_traces(operator, ran)
     assert "c11.download.session.end" in found  # the log is part of what is searched
@@ -119,17 +119,17 @@ def test_invariant_34_key_is_absent_after_tls_network_or_database_failure(
     ran = []
     with run_raw_server(respond_with("HTTP/1.1 200 OK"), tls=context) as server:
         operator.provider_url = server.url
-        ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
+        ran.append(operator.run_in_process(*DOWNLOAD, "--once", "--json"))
     operator.provider_url = "http://127.0.0.1:1"
-    ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once", "--json"))
     operator.database_url = "postgresql://nobody@127.0.0.1:1/none"
-    ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once", "--json"))
     operator.database_url = database_url
     operator.settings["TILEFERRY_C11_SATELLITE_PROVIDER_URL"] = f"https://x:{KEY}@host"
-    ran.append(operator.run_in_process(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once"))
     operator.settings["TILEFERRY_C11_SATELLITE_PROVIDER_URL"] = "https://host.example"
     operator.settings["TILEFERRY_C11_SERVICE_API_KEY"] = f"{KEY}\n{KEY}"
-    ran.append(operator.run_in_process(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once"))
     assert [each.code for each in ran] == [6, 5, 7, 2, 2]
     assert KEY not in collect_traces(operator, *ran)
 
@@ -142,7 +142,7 @@ def test_invariant_34_key_is_absent_from_crash_traceback(
         raise RuntimeError(dict(provider.client.headers))
 
     monkeypatch.setattr(HttpTileProvider, where, defective)
-    ran = operator.run_in_process(*DOWNLOAD, "--json")
+    ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 7
     assert "Traceback" in ran.err
     assert ran.json["error"]["type"] == "RuntimeError"
@@ -189,7 +189,7 @@ def test_invariant_36_provider_text_is_escaped(
     provider.always[TILES if where == "listing" else tile_path(provider.tiles[0])] = answer
     ran = [
         operator.run_in_process(*command)
-        for command in (DOWNLOAD, (*DOWNLOAD, "--json"), ("coverage", *AREA))
+        for command in ((*DOWNLOAD, "--once"), (*DOWNLOAD, "--once", "--json"), ("coverage", *AREA))
     ]
     assert ran[0].code in {3, 5, 6}
     for each in ran:

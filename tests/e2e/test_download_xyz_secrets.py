@@ -92,7 +92,7 @@ def test_invariant_34_key_in_url_is_absent_from_output_and_logs(
 ) -> None:
     server.answer, code = FAILURES[failure]
     set_server(operator, operator.provider_url, place)
-    ran = operator.run_in_process(*DOWNLOAD, "--json")
+    ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == code, ran.err
     assert server.requests
     found = collect_traces(operator, ran)
@@ -108,17 +108,17 @@ def test_invariant_34_key_in_url_is_absent_after_tls_or_network_failure(
     ran = []
     with run_raw_server(respond_with("HTTP/1.1 200 OK"), tls=context) as server:
         set_server(operator, server.url)
-        ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
+        ran.append(operator.run_in_process(*DOWNLOAD, "--once", "--json"))
     set_server(operator, "http://127.0.0.1:1")
-    ran.append(operator.run_in_process(*DOWNLOAD, "--json"))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once", "--json"))
     ran.append(operator.run_in_process("plan", *DOWNLOAD[1:]))
     ran.append(operator.run_in_process("coverage", *AREA))
     operator.settings["TILEFERRY_C11_SERVICE_API_KEY"] = f"{KEY}/{KEY}"
-    ran.append(operator.run_in_process(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once"))
     operator.settings["TILEFERRY_XYZ_URL_TEMPLATE"] = f"https://h/{{z}}/{{x}}/{{y}}?key={KEY}"
-    ran.append(operator.run_in_process(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once"))
     operator.settings["TILEFERRY_XYZ_URL_TEMPLATE"] = f"https://x:{KEY}@h/{{z}}/{{x}}/{{y}}"
-    ran.append(operator.run_in_process(*DOWNLOAD))
+    ran.append(operator.run_in_process(*DOWNLOAD, "--once"))
     assert [each.code for each in ran] == [6, 5, 0, 0, 2, 2, 2]
     assert KEY not in collect_traces(operator, *ran)
 
@@ -130,7 +130,7 @@ def test_invariant_34_key_in_url_is_absent_from_crash_traceback(
         raise RuntimeError(repr(provider))
 
     monkeypatch.setattr(XyzTileProvider, "fetch_tile", defective)
-    ran = operator.run_in_process(*DOWNLOAD, "--json")
+    ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 7
     assert "Traceback" in ran.err
     assert KEY not in collect_traces(operator, ran)

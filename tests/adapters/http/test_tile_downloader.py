@@ -300,7 +300,7 @@ def test_listed_tile_answering_404_is_counted_as_missing(new_download_env: NewDo
     report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.outcome, report.tiles_missing) == (DownloadOutcome.SUCCESS, 2)
     assert (report.tiles_downloaded, report.retry_count) == (8, 0)
-    assert report.next_retry_at_s is None
+    assert report.next_retry_at_s is None, "a retry would be answered the same way"
     site.provider.always.clear()
     site.provider.requests.clear()
     again = site.create_downloader().download_tiles_for_area(site.create_request())

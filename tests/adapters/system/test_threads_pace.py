@@ -104,8 +104,8 @@ def test_requests_start_apart_at_a_low_pace() -> None:
     for _ in range(3):
         starts.append(shared.begin_request(never))
         shared.end_request(keep)
-    assert starts == [0.0, 0.25, 0.5]
-    assert clock.slept == [0.25, 0.25]
+    assert starts == [0.0, 0.1, 0.2]
+    assert clock.slept == [0.1, 0.1]
 
 
 def test_interrupted_wait_frees_its_place() -> None:

@@ -1,15 +1,15 @@
 """Downloading an area, with everything in memory and a provider that answers as it is told."""
 
 import logging
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from support.download_env import RecordingListener
 from support.managers import find_log_messages
 from support.memory_download_env import (
     BOX,
-    NOW_S,
     PRODUCED,
     ZOOM,
     MemoryDownloadEnv,
@@ -37,7 +37,6 @@ from tileferry.domain.errors import (
     ResponseSchemaError,
     SatelliteProviderError,
 )
-from tileferry.domain.retry import RUN_POLICY
 from tileferry.domain.tiles import (
     DownloadOutcome,
     FreshnessLabel,
@@ -145,7 +144,7 @@ def test_failed_tile_gives_partial_outcome_and_is_retried_next_run() -> None:
     area.provider.faults[gone] = [create_fault(ProviderFault.SCHEMA)]
     report = area.create_download().download_tiles_for_area(create_request())
     assert (report.outcome, report.tiles_failed) == (PARTIAL, 1)
-    assert report.next_retry_at_s == NOW_S + RUN_POLICY.base_delay
+    assert report.next_retry_at_s is None, "the answer would be the same"
     area.provider.asked.clear()
     watcher = RecordingListener()
     assert (
@@ -183,6 +182,37 @@ def test_outage_aborts_download_and_keeps_stored_tiles(
     area.provider.asked.clear()
     assert area.create_download().download_tiles_for_area(create_request()).tiles_downloaded == 5
     assert area.provider.fetched == area.provider.tiles[3:]
+
+
+class SimultaneousWorkers:
+    """Starts all items before the first result is used."""
+
+    def run(
+        self,
+        work: Callable[[Any], Any],
+        items: Iterator[Any],
+        *,
+        idle_s: float,  # noqa: ARG002  # nobody is waited for
+    ) -> Generator[Any, None, None]:
+        yield from [work(item) for item in items]
+
+
+def test_failed_tile_is_set_aside_while_others_are_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    area = MemoryDownloadEnv.with_tiles(5)
+    bad = area.provider.tiles[1]
+    area.provider.faults[bad] = [create_fault(UNAVAILABLE, status=503)] * 5
+    watcher = RecordingListener()
+    download = area.create_download(progress=watcher, workers=SimultaneousWorkers())
+    with pytest.raises(SatelliteProviderError, match="HTTP 503") as failure:
+        download.download_tiles_for_area(create_request())
+    assert failure.value.attempts == 5
+    assert area.list_stored() == [tile for tile in area.provider.tiles if tile != bad]
+    (report,) = watcher.reports
+    assert (report.tiles_downloaded, report.tiles_failed, report.tiles_left) == (4, 1, 1)
+    assert report.next_retry_at_s is not None
+    assert len(find_log_messages(caplog, "c11.download.tile_failed")) == 1
 
 
 def test_tile_failures_within_allowed_share_are_tolerated(caplog: pytest.LogCaptureFixture) -> None:

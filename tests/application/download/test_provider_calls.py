@@ -1,16 +1,17 @@
 """Calls to the provider: they keep to its pace and its gate, and name the rule of every wait."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
-from attrs import define, field
-from support.memory_download_env import MemoryDownloadEnv, create_fault
+from attrs import define, evolve, field
+from support.memory_download_env import BOX, ZOOM, MemoryDownloadEnv, MemoryProvider, create_fault
 
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.ports.progress import PaceChanged, ProgressEvent, RequestHeld
-from tileferry.domain.errors import SatelliteProviderError
+from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.retry import HoldRule
-from tileferry.domain.tiles import ProviderFault
+from tileferry.domain.tiles import BBox, ListingLimits, ListingPage, ProviderFault, TileCoverage
 
 BUSY = create_fault(ProviderFault.RATE_LIMITED, status=429)
 
@@ -117,3 +118,42 @@ def test_failing_listener_does_not_change_a_call(
     calls.retry.progress = fail
     assert calls.fetch_tile(tile).tile_id == tile
     assert find_records(caplog, "progress.listener_failed")
+
+
+@define(eq=False)
+class EndlessListing(MemoryProvider):
+    """Lists the same tiles on every page."""
+
+    pages: int = 0
+
+    def fetch_listing_page(
+        self,
+        bbox: BBox,
+        zoom_levels: Sequence[int],
+        cursor: str | None,  # noqa: ARG002  # it begins anew
+    ) -> ListingPage:
+        self.pages += 1
+        return evolve(super().fetch_listing_page(bbox, zoom_levels, None), next=f"{self.pages}")
+
+
+COVERAGE = TileCoverage(bbox=BOX, zoom_levels=[ZOOM])
+
+
+def test_listing_that_repeats_itself_ends() -> None:
+    provider = EndlessListing(4)
+    calls = PacedCalls(MemoryDownloadEnv(provider)).create()
+    with pytest.raises(ResponseSchemaError, match="64 pages in a row without a new tile"):
+        list(calls.iter_pages(COVERAGE, ListingLimits()))
+    assert provider.pages == 65
+
+
+def test_slow_listing_ends_at_its_deadline(paced: PacedCalls) -> None:
+    paced.area.provider.page_size = 1
+    calls = paced.create()
+
+    def list_slowly() -> None:
+        for _page in calls.iter_pages(COVERAGE, ListingLimits(deadline_s=10.0)):
+            paced.area.bench.clock.advance(1.0)
+
+    with pytest.raises(ResponseSchemaError, match="limit of 10 s for a whole listing"):
+        list_slowly()

@@ -43,7 +43,8 @@ def test_below_one_request_at_a_time_requests_start_further_apart() -> None:
     slow = drop(FULL, 7)
     assert (slow.concurrency, slow.level < 1, slow.spacing_s > 0) == (1, True, True)
     slowest = drop(slow, 100)
-    assert (slowest.level, slowest.spacing_s) == (LEVEL_MIN, 3.75)
+    assert slowest.level == LEVEL_MIN
+    assert slowest.spacing_s == pytest.approx(0.9)
 
 
 def test_one_round_of_successes_adds_one_request() -> None:
@@ -58,7 +59,7 @@ def test_pace_recovers_completely_and_forgets_the_cause() -> None:
     while not pace.is_full:
         pace, successes = pace.speed_up(), successes + 1
     assert (pace.concurrency, pace.cause) == (8, "")
-    assert successes < 60
+    assert successes < 50
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,6 @@ def test_pace_stays_within_its_bounds(
             assert pace.level in {before.level, max(LEVEL_MIN, before.level * DROP_FACTOR)}
             assert pace.dropped_s >= before.dropped_s
         assert 1 <= pace.concurrency <= concurrency_max
-        assert 0 <= pace.spacing_s <= 3.75
+        assert 0 <= pace.spacing_s <= 0.91
         assert (pace.spacing_s == 0) == (pace.level >= 1)
         assert pace.is_full == (pace.cause == "")

@@ -13,6 +13,7 @@ from tileferry.domain.tiles import (
     DownloadBatchReport,
     DownloadOutcome,
     DownloadTally,
+    TileFailures,
     determine_download_outcome,
 )
 from tileferry.domain.tiles.download import combine_reports
@@ -127,6 +128,7 @@ def test_no_op_reports_only_journaled_tiles() -> None:
         "next_retry_at_s": None,
         "tiles_reused": 0,
         "reasons": (),
+        "failures": (),
     }
 
 
@@ -220,6 +222,13 @@ def test_batch_with_all_tiles_failed_is_failure() -> None:
     assert determine_download_outcome(some_absent, 100) is DownloadOutcome.PARTIAL
 
 
+def test_failures_keep_a_few_examples() -> None:
+    group = TileFailures(reason="HTTP 503")
+    for number in range(5):
+        group = group.add(f"sat/14/{number}/0")
+    assert (group.tiles, group.examples) == (5, ("sat/14/0/0", "sat/14/1/0", "sat/14/2/0"))
+
+
 # Several areas
 
 
@@ -238,6 +247,7 @@ HALF = make_area_report(
     tiles_reused=2,
     reasons=("it is so",),
     next_retry_at_s=9.0,
+    failures=(TileFailures(reason="not found", tiles=1, examples=("a",)),),
 )
 NOTHING = make_area_report(DownloadOutcome.IDEMPOTENT_NO_OP, tiles_downloaded=5)
 
@@ -249,6 +259,9 @@ def test_reports_of_several_areas_add_up_to_the_worst_outcome() -> None:
     assert (both.tiles_requested, both.tiles_downloaded, both.tiles_failed) == (7, 6, 1)
     assert (both.tiles_reused, both.reasons) == (2, ("it is so",))
     assert both.next_retry_at_s == 9.0
+    assert (both.tiles_reused, both.failures) == (2, HALF.failures)
+    (group,) = combine_reports([HALF, HALF]).failures
+    assert (group.tiles, group.examples) == (2, ("a", "a"))
     assert both.request_hash != DONE.request_hash
     assert combine_reports([DONE, DONE]).outcome is DownloadOutcome.SUCCESS
     assert combine_reports([DONE, HALF], aborted=True).outcome is DownloadOutcome.FAILURE

@@ -62,3 +62,42 @@ def test_tile_outside_area_is_rejected() -> None:
     elsewhere = evolve(TILE, tile_id=evolve(TILE.tile_id, x=1))
     with pytest.raises(InvalidValueError, match="is outside the requested area"):
         progress.add_page(ListingPage(tiles=(elsewhere,), next=None))
+
+
+LIMITS = ListingLimits(idle_pages_max=3, bytes_max=1_000, deadline_s=60.0)
+
+
+def test_default_limits_of_a_whole_listing() -> None:
+    limits = ListingLimits()
+    assert (limits.idle_pages_max, limits.deadline_s) == (64, 3_600.0)
+    assert limits.bytes_max == 4 * 1024**3
+
+
+def test_invariant_29_pages_without_new_tile_are_limited() -> None:
+    progress = ListingProgress(coverage=COVERAGE, limits=LIMITS)
+    for page in range(4):  # each second page has a new tile
+        progress.add_page(ListingPage(tiles=(make_summary(page),), next=f"new {page}"))
+        progress.add_page(ListingPage(tiles=(make_summary(page),), next=f"old {page}"))
+    progress.add_page(ListingPage(tiles=(make_summary(0),), next="old"))
+    with pytest.raises(InvalidValueError, match="limit of 3 pages in a row without a new tile"):
+        progress.add_page(ListingPage(tiles=(make_summary(1),), next="older"))
+
+
+def test_invariant_29_size_of_whole_listing_is_limited() -> None:
+    progress = ListingProgress(coverage=COVERAGE, limits=LIMITS)
+    progress.add_page(ListingPage(tiles=(make_summary(0),), next="a", size_bytes=1_000))
+    with pytest.raises(InvalidValueError, match="limit of 1000 B for a whole listing"):
+        progress.add_page(ListingPage(tiles=(make_summary(1),), next="b", size_bytes=1))
+
+
+def test_invariant_29_time_of_whole_listing_is_limited() -> None:
+    progress = ListingProgress(coverage=COVERAGE, limits=LIMITS)
+    progress.add_page(ListingPage(tiles=(make_summary(0),), next="a"), elapsed_s=59.9)
+    with pytest.raises(InvalidValueError, match="limit of 60 s for a whole listing"):
+        progress.add_page(ListingPage(tiles=(make_summary(1),), next="b"), elapsed_s=60.0)
+
+
+def test_last_page_is_never_too_much() -> None:
+    progress = ListingProgress(coverage=COVERAGE, limits=LIMITS)
+    last = ListingPage(tiles=(make_summary(0),), next=None, size_bytes=10**9)
+    assert progress.add_page(last, elapsed_s=1e6) == [make_summary(0)]

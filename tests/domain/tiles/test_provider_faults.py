@@ -2,14 +2,21 @@
 
 import pytest
 
-from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
+from tileferry.domain.errors import (
+    CacheBudgetExceededError,
+    RateLimitedError,
+    ResponseSchemaError,
+    SatelliteProviderError,
+)
 from tileferry.domain.retry import Final, RateLimited, Retryable
 from tileferry.domain.tiles import (
     ProviderFault,
     classify_fault,
     classify_provider_error,
+    describe_fault,
     fault_from_status,
     find_overload,
+    may_improve,
     should_abort_download,
 )
 
@@ -73,15 +80,22 @@ def test_fault_predicates() -> None:
 @pytest.mark.parametrize("fault", [*ProviderFault, None])
 @pytest.mark.parametrize("share", [None, 0.0, 0.1, 1.0])
 def test_faults_that_end_download(fault: ProviderFault | None, share: float | None) -> None:
-    def ends(tiles_failed: int) -> bool:
+    def ends(tiles_failed: int, *, others_answered: bool = False) -> bool:
         return should_abort_download(
-            fault, tiles_failed=tiles_failed, tiles_requested=100, max_failures_share=share
+            fault,
+            others_answered=others_answered,
+            tiles_failed=tiles_failed,
+            tiles_requested=100,
+            max_failures_share=share,
         )
 
     if fault in {ProviderFault.UNAUTHORIZED, ProviderFault.INSECURE}:
         assert ends(1)
+        assert ends(1, others_answered=True)
     elif share is None:
         assert ends(1) == ends(100) == (fault is None or not fault.concerns_one_tile)
+        may_be_weather = not isinstance(CLASSES[fault or ProviderFault.RATE_LIMITED], Final)
+        assert ends(1, others_answered=True) == (ends(1) and not may_be_weather)
     else:
         assert [ends(int(100 * share)), ends(int(100 * share) + 1)] == [False, True]
 
@@ -109,3 +123,29 @@ def test_signs_of_overload(
 def test_other_errors_are_no_overload() -> None:
     assert find_overload(None) is None
     assert find_overload(ValueError("503")) is None
+
+
+@pytest.mark.parametrize("fault", ProviderFault)
+def test_session_goes_on_after_faults_that_may_improve(fault: ProviderFault) -> None:
+    error = SatelliteProviderError(reason="x", fault=fault)
+    assert may_improve(error) == (not isinstance(CLASSES[fault], Final))
+
+
+def test_session_ends_with_other_errors() -> None:
+    assert may_improve(RateLimitedError(url="u", attempts=2))
+    assert not may_improve(CacheBudgetExceededError(requested_bytes=2, available_bytes=1))
+    assert not may_improve(SatelliteProviderError(reason="x"))
+
+
+@pytest.mark.parametrize("fault", ProviderFault)
+def test_every_fault_has_a_short_description(fault: ProviderFault) -> None:
+    text = describe_fault(SatelliteProviderError(reason="x", fault=fault, status=418))
+    assert 3 < len(text) < 20
+    assert ("418" in text) == (
+        fault in {ProviderFault.UNAVAILABLE, ProviderFault.REFUSED, ProviderFault.REDIRECTED}
+    )
+
+
+def test_errors_without_fault_are_described() -> None:
+    assert describe_fault(RateLimitedError(url="u", attempts=2)) == "rate limited"
+    assert describe_fault(SatelliteProviderError(reason="x")) == "provider failed"

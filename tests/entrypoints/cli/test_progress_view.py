@@ -4,6 +4,7 @@ import io
 import time
 
 import pytest
+from attrs import evolve
 from rich.console import Console
 
 from tileferry.adapters.memory import ManualClock
@@ -34,6 +35,11 @@ UNAVAILABLE = RetryScheduled(
     attempt=2,
     max_attempts=5,
     delay_s=1.2,
+)
+BROKEN_OFF = evolve(
+    UNAVAILABLE,
+    reason="provider: the response broke off: request or response body error / error reading",
+    rule=RetryReason.RETRY_BUDGET,
 )
 RATE_LIMITED = RetryScheduled(
     operation="GET listing",
@@ -108,6 +114,7 @@ def test_signal_interrupts_at_next_item() -> None:
     [
         (UNAVAILABLE, "503, attempt 2 of 5 (backoff), again in 2 s"),
         (RATE_LIMITED, "rate limited (Retry-After); waiting 27 s"),
+        (BROKEN_OFF, "the response broke off, attempt 2 of 5 (retry budget), again in 2 s"),
     ],
 )
 def test_wait_is_shown_with_reason_and_countdown(event: RetryScheduled, line: str) -> None:
@@ -133,7 +140,7 @@ def test_pace_is_shown_with_its_cause_until_full_speed() -> None:
     progress(PaceChanged(pace=Pace(concurrency_max=8, level=4.2, cause="429")))
     assert progress.describe_pace() == "4 of 8 requests at a time: 429"
     progress(PaceChanged(pace=Pace(concurrency_max=8, level=0.5, cause="timeout")))
-    assert progress.describe_pace() == "1 of 8 requests at a time, 0.2 s apart: timeout"
+    assert progress.describe_pace() == "1 of 8 requests at a time, 0.1 s apart: timeout"
     view = ProgressView(progress, Console(width=80))
     assert len(list(view.render().rows)) == 5
     progress(PaceChanged(pace=Pace(concurrency_max=8)))

@@ -15,6 +15,7 @@ from tileferry.application.ports.progress import (
     BatchSent,
     DownloadStarted,
     ListingProgressed,
+    PassScheduled,
     RetryScheduled,
     TileProcessed,
     TilesStored,
@@ -174,3 +175,56 @@ def test_upload_shows_how_long_the_answer_is_awaited(clock: ManualClock) -> None
     assert progress.describe_wait(clock.monotonic()) == "waiting for the answer, 5 s"
     progress(BatchAnswered(answers=(), size_bytes=2_048))
     assert progress.describe_wait(clock.monotonic()) == ""
+
+
+# Passes of a session
+
+
+def test_next_pass_is_announced_and_counts_never_exceed_the_total() -> None:
+    clock, stop = ManualClock(), StopSignals()
+    progress = DownloadProgress(stop, clock.monotonic)
+    progress(DownloadStarted(tiles=10, already_stored=2, estimated_bytes=0))
+    for _ in range(5):
+        progress(TileProcessed(TileFate.STORED, 1_024))
+    for _ in range(3):
+        progress(TileProcessed(TileFate.FAILED, 0))
+    progress(TilesStored(tiles=5))
+    progress(
+        PassScheduled(
+            number=2,
+            reason="HTTP 503",
+            rule=RetryReason.BACKOFF,
+            tiles_left=3,
+            delay_s=4.0,
+            gives_up_in_s=1_790.0,
+        )
+    )
+    clock.advance(1.0)
+    assert progress.describe_wait(clock.monotonic()) == (
+        "pass 2 in 3 s, 3 tiles left, HTTP 503 (backoff), giving up in 29:50"
+    )
+    assert (progress.done, progress.safe_in_all) == (7, 7)
+    assert progress.describe_outcomes() == "2 already in the cache, 5 stored"
+    progress(DownloadStarted(tiles=10, already_stored=7, estimated_bytes=0))
+    for _ in range(3):
+        progress(TileProcessed(TileFate.STORED, 1_024))
+    progress(TilesStored(tiles=3))
+    assert (progress.done, progress.total, progress.safe_in_all) == (10, 10, 10)
+    assert progress.describe_outcomes() == "2 already in the cache, 8 stored"
+
+
+def test_signal_between_passes_interrupts_at_once() -> None:
+    stop = StopSignals()
+    progress = DownloadProgress(stop)
+    progress(DownloadStarted(tiles=10, already_stored=0, estimated_bytes=0))
+    stop.asked = True
+    scheduled = PassScheduled(
+        number=2,
+        reason="timeout",
+        rule=RetryReason.BACKOFF,
+        tiles_left=None,
+        delay_s=4.0,
+        gives_up_in_s=60.0,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        progress(scheduled)
