@@ -8,14 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from attrs import evolve
 from support.cache_upload_env import write_captures
-from support.control_plane import ControlPlane, partition_key
+from support.control_plane import ControlPlane, partition_key, unreachable_error
 from support.download_env import DERKACHI, ZOOM
 from support.download_operator import DownloadOperator, RunningCommand, wait_until
 from support.provider import PRODUCED_AT, serve_provider
@@ -24,7 +24,7 @@ from support.scripted_provider import KEY, TILES, ScriptedProvider, create_answe
 from tileferry.adapters.filesystem import FileRawSink
 from tileferry.adapters.memory import ManualClock
 from tileferry.domain.partitions import PartitionStatus
-from tileferry.domain.runs import AttemptOutcome, Run, RunId, RunStatus
+from tileferry.domain.runs import AttemptOutcome, Run, RunId, RunStatus, WorkerId
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import SectorClass
 from tileferry.domain.tiles.area import Area
@@ -425,3 +425,24 @@ def test_invariant_38_queued_download_in_mixed_weather_ends_complete(
             ended = worker.wait(timeout_s=60)
     assert ended.code == 0, ended.err
     assert control_plane.get_run(run).status is RunStatus.PASSED
+
+
+def test_configured_tokens_delay_retries_and_until_idle_waits_for_them(
+    operator: DownloadOperator, control_plane: ControlPlane
+) -> None:
+    """Seen: the worker ended while retries were due."""
+    operator.settings["TILEFERRY_WORKER_RETRY_TOKENS"] = "1"
+    operator.settings["TILEFERRY_WORKER_RETRY_TOKENS_PER_S"] = "0.5"
+    operator.settings["TILEFERRY_WORKER_RETRY_TOKENS_PER_RUN"] = "0"
+    runs = [control_plane.submit_run(download_work(f"F{number}")) for number in range(3)]
+    for held in control_plane.queue.claim(WorkerId("w1"), limit=3, lease=timedelta(minutes=1)):
+        control_plane.control.process_error(held, unreachable_error())
+    control_plane.pass_time(61)
+    tokens = operator.run_in_process("queue", "gates", "--json").json["sources"][0]["tokens"]
+    assert tokens == 1
+    ran = operator.run_in_process(*WORKER)
+    assert (ran.code, "wait for a retry token" in ran.err) == (0, True), ran
+    began = [control_plane.reader.list_attempts(run.run_id)[-1].began_at for run in runs]
+    assert [control_plane.get_run(run).status for run in runs] == [RunStatus.PASSED] * 3
+    assert began == sorted(began)
+    assert (began[-1] - began[0]).total_seconds() > 2.5  # two tokens at 0.5 a second
