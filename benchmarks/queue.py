@@ -25,9 +25,10 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
+from tileferry.application.control.worker import RunResult, Worker, WorkerSettings
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.runs import Run, RunKind, Verdict, VerdictOutcome, WorkerId
 

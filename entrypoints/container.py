@@ -59,10 +59,11 @@ from tileferry.application.cache.readiness import ReadinessCheck
 from tileferry.application.cache.verification import CacheVerification
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.control_calls import RetryingCalls
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.queries import PartitionDataReader, WorkInspector
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import KeyExpiry, Worker
+from tileferry.application.control.worker import Worker
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.session import PersistentTileDownloader
 from tileferry.application.policy_tuning import PolicyTuning

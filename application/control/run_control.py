@@ -146,10 +146,10 @@ class RunControl:
             )
             unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit.now))
 
-    def process_error(self, held: Run, error: BaseException) -> Run:
+    def process_error(self, held: Run, error: BaseException, *, improved: bool = False) -> Run:
         """End a failed attempt: schedule the run's next attempt, or give the run up.
 
-        Return the run after it.
+        ``improved`` says that the attempt got a part of the work done. Return the run after it.
         """
         said = classify_error(error)
         with self.store.open_unit() as unit:
@@ -163,6 +163,7 @@ class RunControl:
                 epoch=held.lease_epoch,
                 now=unit.now,
                 policy=self.policies.run,
+                improved=improved,
             )
             if is_permanent(change.after):
                 self.mark_run_permanently_failed(unit, change)

@@ -3,6 +3,7 @@
 from attrs import define, field
 
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     BatchAnswered,
@@ -17,6 +18,7 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.domain.runs import RunId, RunProgress
 
+_KEPT = {TileFate.STORED, TileFate.DOWNGRADED}
 _LOCK_SHOWN_S = 60.0
 """How long a reported wait for the cache is shown; it is reported more often than that."""
 
@@ -35,6 +37,8 @@ class RunProgressTracker:
     _done: int = field(default=0, init=False)
     _before: int = field(default=0, init=False)
     _total: int | None = field(default=None, init=False)
+    _stored: int = field(default=0, init=False)
+    """Tiles that the current run stored or delivered in this attempt."""
     _size_bytes: int = field(default=0, init=False)
     _began_s: float = field(default=0.0, init=False)
     _waiting: str | None = field(default=None, init=False)
@@ -59,10 +63,14 @@ class RunProgressTracker:
             waiting=self._waiting if now_s < self._waits_until_s else None,
         )
 
+    def has_improved(self, run_id: RunId) -> bool:
+        """Return whether this attempt of a run stored or delivered a tile."""
+        return run_id == self._run_id and self._stored > 0
+
     def _count(self, event: ProgressEvent) -> None:
         match event:
             case RunStarted():
-                self._run_id = event.run_id
+                self._run_id, self._stored = event.run_id, 0
                 self._begin(total=None, before=0)
             case DownloadStarted():
                 self._begin(total=event.tiles, before=event.already_stored)
@@ -70,9 +78,12 @@ class RunProgressTracker:
                 self._begin(total=event.tiles, before=0)
             case TileProcessed():
                 self._done += 1
+                self._stored += event.fate in _KEPT
                 self._size_bytes += event.size_bytes
             case BatchAnswered():
-                self._done += sum(answer.status.acknowledged for answer in event.answers)
+                taken = sum(answer.status.acknowledged for answer in event.answers)
+                self._done += taken
+                self._stored += taken
                 self._size_bytes += event.size_bytes
             case RetryScheduled():
                 self._wait(event.reason, event.delay_s)

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from tileferry.application.control.control_calls import ControlCalls, call_once
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.run_progress import RunProgressTracker
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.idempotency import ExpiringRecords, Heartbeat
+from tileferry.application.ports.idempotency import Heartbeat
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ProgressListener,
@@ -31,7 +31,7 @@ from tileferry.application.ports.progress import (
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.retry import RetryCategory, RetryPolicy, compute_nominal_delay
+from tileferry.domain.retry import RetryPolicy, compute_nominal_delay
 from tileferry.domain.runs import (
     Run,
     RunId,
@@ -43,26 +43,6 @@ from tileferry.domain.runs import (
     WorkerId,
 )
 from tileferry.domain.validation import integer, number
-
-KEYS_PER_SWEEP_MAX = 500
-"""Maximum number of records that one sweep removes; the next sweep continues."""
-
-
-@frozen(kw_only=True)
-class KeyExpiry:
-    """Removes expired idempotency keys."""
-
-    store: ExpiringRecords
-    calls: ControlCalls = call_once
-
-    def sweep(self, *, limit: int = KEYS_PER_SWEEP_MAX) -> int:
-        """Remove expired records; return how many."""
-        return self.calls(
-            RetryCategory.EXECUTION_EXPIRATION,
-            "ForgetKeys",
-            lambda: self.store.forget_expired(limit=limit),
-        )
-
 
 _DATABASE_RETRY = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """The delays while the database is unavailable; the number of attempts is not limited."""
@@ -130,6 +110,8 @@ class Worker:
     """The number of processed runs by final status."""
     unfinished: dict[RunId, RunFinished] = field(factory=dict, init=False)
     """The runs whose last attempt by this worker failed, and how; cancelled runs are left out."""
+    cancelled: int = field(default=0, init=False)
+    """How many of the processed runs an operator cancelled; they are in error."""
     _held: LeasedRuns = field(init=False)
     _supply: RunClaimer = field(init=False)
     _sweep_at_s: float = field(default=0.0, init=False)
@@ -275,7 +257,8 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001  # the policy decides about every error
             held.drop(run)
-            after = self.control.process_error(run, error)
+            improved = self.tracker is not None and self.tracker.has_improved(run.run_id)
+            after = self.control.process_error(run, error, improved=improved)
             self._finish(
                 run,
                 RunStatus.ERROR,
@@ -314,6 +297,7 @@ class Worker:
         is_cancelled: bool = False,
     ) -> None:
         self.ended[status] += 1
+        self.cancelled += is_cancelled
         end = self._announce_end(
             run, status, problem=problem, next_retry_at=next_retry_at, is_cancelled=is_cancelled
         )

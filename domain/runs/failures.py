@@ -46,15 +46,21 @@ def record_error(
     epoch: int,
     now: datetime,
     policy: RetryPolicy = RUN_POLICY,
+    improved: bool = False,
 ) -> Change[Run]:
-    """End an attempt with an error. The run waits for its retry, or is given up."""
+    """End an attempt with an error. The run waits for its retry, or is given up.
+
+    An attempt that ``improved`` the result starts the count of failures again: the policy limits
+    how often a run fails in vain. Work is finite, so this cannot go on forever; the deadline still
+    counts from the submission.
+    """
     RECORD_ERROR.permit(run.subject, run.status, actor, now)
     check_lease_holder(RECORD_ERROR, run, actor, owner, epoch)
     failure = Failure(
         key=run.run_id,
-        attempt=run.retry_count + 1,
+        attempt=1 if improved else run.retry_count + 1,
         error=error,
-        rate_limited=run.rate_limited_count,
+        rate_limited=0 if improved else run.rate_limited_count,
         elapsed_s=max(0.0, (now - run.submitted_date).total_seconds()),
     )
     decision = decide(policy, failure)

@@ -76,7 +76,8 @@ def describe_progress(progress: RunProgress) -> list[str]:
             parts.append(f"about {format_duration(round(progress.left_s))} left")
         lines = [", ".join(parts)]
     if progress.waiting is not None:
-        lines.append(f"waiting: {printable(progress.waiting)}")
+        reason = progress.waiting.partition(", at ")[0]  # the rest names one of many tiles
+        lines.append(f"waiting: {printable(reason)}")
     return lines
 
 

@@ -142,7 +142,10 @@ def _format_summary(worker: "Worker") -> str:
         RunStatus.FAILED: "failed",
         RunStatus.ERROR: "in error",
     }
-    ends = [f"{worker.ended[one]:,} {word}" for one, word in words.items() if worker.ended[one]]
+    counts = {**worker.ended, RunStatus.ERROR: worker.ended[RunStatus.ERROR] - worker.cancelled}
+    ends = [f"{counts[one]:,} {word}" for one, word in words.items() if counts.get(one)]
+    if worker.cancelled:
+        ends.append(f"{worker.cancelled:,} cancelled")
     return f"{runs}: {', '.join(ends)}" if ends else runs
 
 

@@ -410,7 +410,6 @@ def test_invariant_38_queued_download_in_mixed_weather_ends_complete(
         "TILEFERRY_PARTITIONS_RAW_ROOT": str(tmp_path / "raw"),
         "TILEFERRY_WORKER_INITIAL_BACKOFF_S": "0.2",
         "TILEFERRY_WORKER_MAX_BACKOFF_S": "1",
-        "TILEFERRY_WORKER_MAX_ATTEMPTS": "50",
         "TILEFERRY_WORKER_POLL_S": "0.1",
     }
     with serve_provider(api_key=KEY) as provider:

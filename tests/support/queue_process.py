@@ -18,10 +18,11 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
 )
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat, new_run_id
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
+from tileferry.application.control.worker import RunResult, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.retry import RetryBudget, RetryPolicy, build_quarantine_policy
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId

@@ -8,9 +8,9 @@ from attrs import define, field
 
 from support.control_plane import ControlPlane
 from tileferry.adapters.memory import ManualClock, MemoryIdempotencyStore
+from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.run_claims import BEAT_S_MAX
 from tileferry.application.control.worker import (
-    KeyExpiry,
     RunHandler,
     RunResult,
     Worker,

@@ -11,7 +11,8 @@ from support.control_plane import LEASE, W1, W2, ControlPlane, create_postgres_c
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
-from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
+from tileferry.application.control.key_expiry import KeyExpiry
+from tileferry.application.control.worker import RunResult, Worker, WorkerSettings
 from tileferry.domain.errors import StorageError
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 

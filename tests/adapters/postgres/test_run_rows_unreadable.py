@@ -10,7 +10,8 @@ from support.control_plane import W1, ControlPlane, create_postgres_control_plan
 from tileferry.adapters.memory import MemoryIdempotencyStore
 from tileferry.adapters.postgres import Database
 from tileferry.adapters.system import SystemClock, ThreadHeartbeat
-from tileferry.application.control.worker import KeyExpiry, RunResult, Worker, WorkerSettings
+from tileferry.application.control.key_expiry import KeyExpiry
+from tileferry.application.control.worker import RunResult, Worker, WorkerSettings
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome
 from tileferry.domain.work import parse_work
 

@@ -172,7 +172,7 @@ def test_database_outage_during_run_lets_batch_leases_expire(
         worker_env.desk.submit_run()
     process_error, failures = type(worker_env.worker.control).process_error, iter([True])
 
-    def away(*given: object) -> object:
+    def away(*given: object, **_named: object) -> object:
         if next(failures, None):
             raise DatabaseError(problem="away", remedy="wait")
         return process_error(*given)  # type: ignore[arg-type]

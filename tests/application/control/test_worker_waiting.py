@@ -22,10 +22,12 @@ from support.worker_env import (
 from tileferry.adapters.memory import MemoryWork
 from tileferry.application.control.run_progress import RunProgressTracker
 from tileferry.application.control.worker import RunResult
+from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
     DownloadStarted,
     ProgressEvent,
     RunFinished,
+    TileProcessed,
     WorkerIdle,
 )
 from tileferry.domain.errors import DatabaseError, LeaseLostError
@@ -241,3 +243,23 @@ def test_invariant_12_interrupted_run_of_another_worker_is_not_given_back(
     with pytest.raises(LeaseLostError):
         worker_env.worker.run()
     assert worker_env.desk.get_run(run).lease_owner == W2
+
+
+def test_run_that_improves_with_each_attempt_is_not_given_up(worker_env: WorkerEnv) -> None:
+    tracker = RunProgressTracker(clock=worker_env.clock)
+    worker_env.worker.tracker = worker_env.worker.progress = tracker
+    run = worker_env.desk.submit_run()
+    attempts = iter(range(20))
+
+    def work(run: Run, _check: Callable[[], None]) -> RunResult:
+        if next(attempts) == 12:
+            return create_passed_result(run)
+        tracker(TileProcessed(TileFate.STORED, 9))
+        raise DISK_FULL_ERROR
+
+    worker_env.work = work
+    for _ in range(13):
+        worker_env.worker.run()
+        worker_env.clock.advance(60)
+    assert worker_env.desk.get_run(run).status is RunStatus.PASSED
+    assert len(worker_env.done) == 13

@@ -410,3 +410,20 @@ def test_every_run_ends_under_permanent_faults(faults: list[ErrorClass | str]) -
             run = record_failure(run, fault, now=now, policy=policy).after
     assert is_permanent(run)
     assert claims <= 3 + 3 + MAX_RESCUES + 1
+
+
+def test_attempt_that_improved_starts_the_count_of_failures_again() -> None:
+    run = make_processing_run(retry_count=7, rate_limited_count=100)
+    assert is_permanent(record_failure(run, Retryable()).after)
+    for error, retries, waits in ((Retryable(), 1, 0), (RateLimited(retry_after_s=5.0), 0, 1)):
+        change = record_error(
+            run, error, "reset", actor=Actor.WORKER, owner=W1, epoch=9, now=NOW, improved=True
+        )
+        after = change.after
+        assert (after.retry_count, after.rate_limited_count) == (retries, waits)
+        assert not is_permanent(after)
+        assert replay_decision(get_decision_record(change)) is None
+    final = record_error(
+        run, Final(), "no", actor=Actor.WORKER, owner=W1, epoch=9, now=NOW, improved=True
+    )
+    assert is_permanent(final.after)
