@@ -14,6 +14,7 @@ from tileferry.adapters.postgres.encoding import (
     text_array,
     timestamp_array,
 )
+from tileferry.adapters.postgres.engine import DURABLE
 from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead, EntryIndexKeys, get_subject
 from tileferry.domain.errors import DatabaseError
 
@@ -61,7 +62,7 @@ class PostgresAuditLog:
         """Append a group of events atomically. The group is durable when this returns."""
         if events:
             group = append_parameters(events, self.new_group_id())
-            execute_idempotent(self.database, f"SELECT {APPEND}", group)
+            execute_idempotent(self.database, f"SELECT {APPEND}, {DURABLE}", group)
 
     def read_head(self) -> ChainHead:
         """Return the last sequence number and hash of the chain."""

@@ -1,127 +1,33 @@
-"""Postgres connections and transactions: timeouts, error translation, commit verification."""
+"""Postgres transactions: error translation and commit verification."""
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-import psycopg
 from attrs import define, field, frozen
-from sqlalchemy import URL, Connection, Engine, Row, TextClause, create_engine, event, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy import Connection, Engine, Row, TextClause, event, text
+from sqlalchemy.exc import DBAPIError
 
+from tileferry.adapters.postgres.engine import (
+    IDLE_TIMEOUT_S,
+    LOCK_TIMEOUT_S,
+    STATEMENT_TIMEOUT_S,
+    create_postgres_engine,
+    disable_transactions,
+)
 from tileferry.adapters.postgres.errors import (
     database_error,
     get_sqlstate,
     translate_database_errors,
 )
-from tileferry.domain.errors import DatabaseError, InvalidValueError
+from tileferry.domain.errors import DatabaseError
 
 SERVER_VERSION_MIN = 15
-POOL_SIZE = 8
 RESOLVE_S = 30.0
-LOCK_TIMEOUT_S = 30.0
-"""How long a statement waits for a lock held by another transaction."""
-STATEMENT_TIMEOUT_S = 120.0
-"""Maximum duration of a statement."""
-IDLE_TIMEOUT_S = 60.0
-"""How long a transaction may be idle before the server ends it: its process may be dead."""
 _RESOLVE_PAUSE_S = 0.1
 _GRACE_S = 1.0
-_CONNECT_ARGS = {
-    "connect_timeout": 10,
-    "client_encoding": "utf8",
-    "fallback_application_name": "tileferry",
-    # Detect a dead network within a minute; the TCP default is two hours.
-    "keepalives_idle": 20,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 50_000,
-}
-
-
-def create_postgres_engine(
-    url: str,
-    *,
-    lock_timeout_s: float = LOCK_TIMEOUT_S,
-    statement_timeout_s: float = STATEMENT_TIMEOUT_S,
-    idle_timeout_s: float = IDLE_TIMEOUT_S,
-) -> Engine:
-    """Return an engine for a ``postgresql://`` URL, without connecting.
-
-    The timeouts apply unless the URL, the server or the database user sets its own.
-    """
-    parsed = _parse_url(url)
-    limits = {
-        "lock_timeout": f"{lock_timeout_s * 1_000:.0f}",
-        "statement_timeout": f"{statement_timeout_s * 1_000:.0f}",
-        "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1_000:.0f}",
-    }
-    engine = create_engine(
-        parsed.set(drivername="postgresql+psycopg"),
-        pool_size=POOL_SIZE,
-        connect_args={key: _CONNECT_ARGS[key] for key in _CONNECT_ARGS.keys() - parsed.query},
-    )
-    event.listen(engine, "connect", partial(_prepare, limits=limits))
-    event.listen(engine, "checkout", _refuse_dead)
-    return engine
-
-
-def _parse_url(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        parsed = None
-    if parsed is None or "@" in (parsed.host or ""):
-        # Show neither the URL nor the parse error: in a mistyped URL the password can end up in any
-        # part, such as the host or the port.
-        raise InvalidValueError(
-            field="TILEFERRY_DATABASE_URL",
-            value="***",
-            problem="is not a database URL",
-            remedy="use postgresql://user:password@host:port/database, with %40 for an @ in the"
-            " password, %3A for a colon and %2F for a slash",
-        )
-    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        raise InvalidValueError(
-            field="TILEFERRY_DATABASE_URL",
-            value=parsed.get_backend_name(),
-            problem="is not a Postgres URL",
-            remedy="use postgresql://user:password@host:port/database",
-        )
-    password = parsed.query.get("password")
-    if isinstance(password, str):  # SQLAlchemy hides the password of the URL, not of the query
-        parsed = parsed.set(password=password).difference_update_query(["password"])
-    return parsed
-
-
-def _prepare(
-    connection: psycopg.Connection[Any], _record: object, *, limits: Mapping[str, str]
-) -> None:
-    """Set the session's timeouts and require durable commits.
-
-    ``synchronous_commit`` is turned on even if the server turns it off. A timeout is set only if it
-    still has the server's built-in default.
-    """
-    connection.autocommit = True
-    connection.execute(_PREPARE, {"names": [*limits], "values": [*limits.values()]})
-    connection.autocommit = False
-
-
-def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
-    """Make the pool replace a connection that the server closed since its last use.
-
-    Reads pending input without waiting, which is a thousand times cheaper than a query. Reads
-    twice, because the server may send a final message before it closes the connection.
-    """
-    try:
-        connection.pgconn.consume_input()
-        connection.pgconn.consume_input()
-    except psycopg.OperationalError as error:
-        raise DisconnectionError(str(error)) from error
 
 
 def _refuse_closed(*_args: object) -> None:
@@ -214,7 +120,8 @@ class Database:
     def read_connection(self) -> Iterator[Connection]:
         """Run a read-only block; each statement sees the data committed before it starts."""
         with translate_database_errors(), self.engine.connect() as connection:
-            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield disable_transactions(connection)
+            connection.commit()
 
     def _has_committed(self, xid: str, *, lost: DBAPIError) -> bool:
         """Return whether a transaction committed; poll the server for up to ``resolve_s``."""
@@ -269,15 +176,6 @@ def get_transaction_id(connection: Connection) -> str | None:
     return xid
 
 
-_PREPARE = """
-    SELECT set_config('synchronous_commit', 'on', false)
-    WHERE current_setting('synchronous_commit') = 'off'
-    UNION ALL
-    SELECT set_config(name, value, false)
-    FROM pg_settings JOIN unnest(%(names)s::text[], %(values)s::text[]) AS own(name, value)
-         USING (name)
-    WHERE source = 'default'
-"""
 WITH_XID = "pg_current_xact_id()::text AS xid"
 _TRANSACTION_ID = text("SELECT pg_current_xact_id_if_assigned()::text")
 _STATUS_OF = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
@@ -306,7 +204,8 @@ def execute_idempotent(
 ) -> StatementResult:
     """Run one statement as its own transaction; repeat it if the connection is lost.
 
-    The statement uses the driver's parameter style.
+    The statement uses the driver's parameter style. If it changes rows, it must select ``DURABLE``:
+    without a transaction block, nothing else can make its commit durable.
 
     After a lost connection it is unknown whether the statement took effect. The same statement is
     run again once the server is reachable. The statement itself must detect its own earlier
@@ -331,8 +230,10 @@ def _execute_statement(
     database: Database, statement: str, parameters: Mapping[str, object]
 ) -> Row[Any] | None:
     with database.engine.connect() as connection:
-        alone = connection.execution_options(isolation_level="AUTOCOMMIT")
-        return alone.exec_driver_sql(statement, dict(parameters)).first()
+        alone = disable_transactions(connection)
+        row = alone.exec_driver_sql(statement, dict(parameters)).first()
+        alone.commit()
+        return row
 
 
 def _repeat_statement(

@@ -19,6 +19,10 @@ _NAME = "create the database, or correct its name in TILEFERRY_DATABASE_URL"
 _CONNECTIONS = "close other connections, or raise max_connections on the server"
 _START = "start the server, or correct TILEFERRY_DATABASE_URL; without it an embedded one is used"
 _RAISE = "in TILEFERRY_DATABASE_URL, such as ?options=-c%20{0}%3D5min"
+_STARTUP = (
+    "a pooler refuses ?options= in TILEFERRY_DATABASE_URL; set it for the user instead:"
+    " ALTER ROLE … SET …"
+)
 _LOCKED = (
     "end the session that holds the lock (see pg_stat_activity), or raise"
     f" lock_timeout {_RAISE.format('lock_timeout')}"
@@ -55,6 +59,10 @@ _SIGNS = (
     ),
     (re.compile(r"database \".*\" does not exist"), _NAME),
     (re.compile(r"too many clients|connection slots are reserved"), _CONNECTIONS),
+    (
+        re.compile(r"unsupported startup parameter"),
+        _STARTUP,
+    ),
     (re.compile(r"invalid connection option"), "correct TILEFERRY_DATABASE_URL"),
 )
 

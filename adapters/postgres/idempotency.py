@@ -16,6 +16,7 @@ from sqlalchemy import Row, text
 from tileferry.adapters.postgres.audit_log import APPEND, PostgresAuditLog, append_parameters
 from tileferry.adapters.postgres.database import WITH_XID, Database, execute_idempotent
 from tileferry.adapters.postgres.encoding import escape_text, unescape_text
+from tileferry.adapters.postgres.engine import DURABLE
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.idempotency import (
@@ -31,7 +32,7 @@ from tileferry.domain.idempotency import (
 
 _COLUMNS = (
     "key, fingerprint, epoch, owner, state, lease_expires_at, result, error_type, error_message,"
-    " recorded_at, expires_at, now() AS now"
+    f" recorded_at, expires_at, now() AS now, {DURABLE}"
 )
 _IS_HELD = (
     "key_sha256 = %(key_sha256)b AND owner = %(owner)s AND epoch = %(epoch)s"

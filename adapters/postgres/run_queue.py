@@ -1,6 +1,7 @@
 """The run queue in Postgres, as workers use it."""
 
 import json
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -151,7 +152,7 @@ class PostgresRunQueue:
     def wait(self, seconds: float) -> bool:
         """Wait for a notification of new runs; return whether one arrived.
 
-        If listening fails, sleep for the given time.
+        If listening fails, or a pooler would lose the notifications, sleep for the given time.
         """
         started_s = time.monotonic()
         with self._guard:
@@ -168,10 +169,13 @@ class PostgresRunQueue:
         if self._listening is None and time.monotonic() >= self._not_before_s:
             # Detached from the pool: this connection receives notifications at any time.
             with translate_database_errors():
-                pooled = self.database.engine.raw_connection()
-            self._listening = cast("psycopg.Connection[Any]", pooled.driver_connection)
-            pooled.detach()
-            self._listening.autocommit = True
+                connection = self.database.engine.raw_connection()
+            if connection.info["pooled"]:
+                connection.close()
+                self._not_before_s = math.inf
+                return None
+            self._listening = cast("psycopg.Connection[Any]", connection.driver_connection)
+            connection.detach()
             self._listening.execute(f"LISTEN {CHANNEL}")
         return self._listening
 

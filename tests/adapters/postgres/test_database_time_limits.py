@@ -25,8 +25,10 @@ LIMITS = text(
 
 def read_limits(database: Database) -> tuple[str, ...]:
     """Return what holds on a connection of its own, which is then closed."""
-    with database.read_connection() as connection:
+    with database.transaction() as connection:
         found = tuple(connection.execute(LIMITS).one())
+    with database.read_connection() as connection:
+        assert tuple(connection.execute(LIMITS).one())[:2] == found[:2]
     database.close()
     return found
 

@@ -243,7 +243,11 @@ def test_exhausted_connection_pool_is_reported(database: Database) -> None:
 
 def test_synchronous_commit_is_enforced(database: Database, database_url: str) -> None:
     name = make_url(database_url).database
-    for configured, expected in (("off", "on"), ("local", "local")):
+    for configured, expected in (
+        ("off", "on"),
+        ("local", "local"),
+        ("remote_apply", "remote_apply"),
+    ):
         with database.read_connection() as connection:
             connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = {configured}"))
         other = Database.from_url(database_url)
