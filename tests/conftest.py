@@ -66,22 +66,26 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -
     with run_postgres_server(servers_root / "postgres") as server:
         url = server.url
         with FileLock(root / "postgres.lock"):
-            _ensure_template(url, root / "template.made")
+            _ensure_template(url)
         yield url
 
 
-def _ensure_template(url: str, made: Path) -> None:
-    if made.exists():
-        return
+def _ensure_template(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        if connection.execute(
+            "SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]
+        ).fetchone():
+            return
     # Only a machine that loses its power can tell the difference, and no test has one.
     # It makes a database of the test's own ten times as cheap.
     _execute(url, "ALTER SYSTEM SET fsync = off")
     _execute(url, "SELECT pg_reload_conf()")
-    _execute(url, f"CREATE DATABASE {TEMPLATE}")
-    template = Database.from_url(_with_database(url, TEMPLATE))
+    draft = f"{TEMPLATE}_draft"
+    _execute(url, f"CREATE DATABASE {draft}")
+    template = Database.from_url(_with_database(url, draft))
     upgrade(template)
     template.close()
-    made.touch()
+    _execute(url, f"ALTER DATABASE {draft} RENAME TO {TEMPLATE}")
 
 
 @pytest.fixture

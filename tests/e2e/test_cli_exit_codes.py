@@ -18,6 +18,8 @@ NEEDS_NO_DATABASE = (
     | READS_A_PLAN_FIRST
     | {
         ("config", "show"),
+        ("db", "start"),  # of the embedded server only
+        ("db", "stop"),
         ("policy", "show"),
         ("policy", "explain"),
     }

@@ -103,6 +103,7 @@ class DocumentedEnv:
             "TILEFERRY_C11_MAX_PER_TILE_ATTEMPTS": "3",
             "TILEFERRY_PARTITIONS_RAW_ROOT": str(self.home / "raw"),
             "TILEFERRY_LOG_FILE": str(self.home / "log.jsonl"),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
         }
 
     def set_up(self, database: Database) -> None:

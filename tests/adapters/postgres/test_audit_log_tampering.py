@@ -91,10 +91,11 @@ EDITS = {
     "body = '{}', hash = sha256(convert_to('tileferry-audit-v1' || chr(10) || sequence || chr(10)"
     " || encode(previous_hash, 'hex') || chr(10) || '{}', 'UTF8'))": ChainProblem.NOT_LINKED,
 }
+LAST = len(create_one_event_of_each_type())
 DELETIONS = {
     "sequence = 1": (ChainProblem.GAP, 0),
     "sequence = 3": (ChainProblem.GAP, 2),
-    "sequence = 6": (ChainProblem.CUT_OFF, 5),
+    "sequence = (SELECT max(sequence) FROM kept)": (ChainProblem.CUT_OFF, LAST - 1),
     "sequence > 2": (ChainProblem.CUT_OFF, 2),
     "true": (ChainProblem.CUT_OFF, 0),
 }

@@ -5,7 +5,9 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ from tileferry.adapters.postgres import (
     server_socket,
     start_embedded,
 )
-from tileferry.adapters.postgres.server_process import Account, ServerProcess
+from tileferry.adapters.postgres.server_process import Account, ServerProcess, find_binaries
 from tileferry.domain.errors import DatabaseError
 
 IN_ORDER = "restore the folder from a backup, or delete it to start with an empty database"
@@ -344,19 +346,47 @@ def test_root_is_told_what_its_server_cannot_use(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private = tmp_path / "venv"
-    private.mkdir(mode=0o700)
-    (private / "postgres").touch()
-    unreachable = property(lambda server: _with_binaries(server, private))
+    (private / "bin").mkdir(mode=0o700, parents=True)
+    file = tmp_path / "file"
+    file.touch()
+    unreachable = property(lambda server: _with_binaries(server, private / "bin", file))
     with monkeypatch.context() as patch:
         patch.setattr(EmbeddedServer, "_process", unreachable)
-        with pytest.raises(DatabaseError, match=r"cannot reach its programs in .*venv; install"):
+        with pytest.raises(
+            DatabaseError, match=r"cannot reach its programs in .*venv; they cannot"
+        ):
             start_embedded(data_dir)
     os.chown(data_dir / "pgdata", 0, 0)
     with pytest.raises(DatabaseError, match="pgdata belongs to root, and Postgres does not run as"):
         start_embedded(data_dir)
 
 
-def _with_binaries(server: EmbeddedServer, binaries: Path) -> ServerProcess:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
+def test_root_can_use_programs_below_a_private_folder(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "venv"
+    shared = Path(tempfile.mkdtemp())
+    shared.chmod(0o755)
+    shutil.copytree(find_binaries().parent, private, symlinks=True)
+    private.chmod(0o700)
+    unreachable = property(lambda server: _with_binaries(server, private / "bin", shared))
+    monkeypatch.setattr(EmbeddedServer, "_process", unreachable)
+    try:
+        for _ in range(2):  # copied once, then used
+            assert start_embedded(data_dir).startswith("postgresql://")
+            assert EmbeddedServer(data_dir).leave()
+        assert [path.name for path in shared.iterdir()] == ["postgres-0.6.0"]
+    finally:
+        shutil.rmtree(shared)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def _with_binaries(server: EmbeddedServer, binaries: Path, shared: Path) -> ServerProcess:
     return ServerProcess(
-        data_dir=server.data_dir, pgdata=server._pgdata, log=server._log, binaries=binaries
+        data_dir=server.data_dir,
+        pgdata=server._pgdata,
+        log=server._log,
+        binaries=binaries,
+        shared_programs=shared,
     )
