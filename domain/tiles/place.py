@@ -23,25 +23,29 @@ def measure_size_km(box: BBox) -> tuple[float, float]:
 
 def measure_gap_km(a: BBox, b: BBox) -> float:
     """Return the distance between two boxes; 0 if they touch or overlap."""
-    lat_a, lat_b = _find_nearest_latitudes(a, b)
     lon = math.radians(_measure_longitude_gap(a, b))
-    haversine = (
+    # The nearest points are never both inside: one of them is on a northern or southern edge.
+    nearest = min(
+        _measure_haversine(edge, lat, lon)
+        for one, other in ((a, b), (b, a))
+        for edge in (math.radians(one.south), math.radians(one.north))
+        for lat in _list_nearest_latitudes(edge, other, lon)
+    )
+    return 2 * _EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, nearest)))
+
+
+def _measure_haversine(lat_a: float, lat_b: float, lon: float) -> float:
+    return (
         math.sin((lat_b - lat_a) / 2) ** 2
         + math.cos(lat_a) * math.cos(lat_b) * math.sin(lon / 2) ** 2
     )
-    return 2 * _EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, haversine)))
 
 
-def _find_nearest_latitudes(a: BBox, b: BBox) -> tuple[float, float]:
-    south, north = max(a.south, b.south), min(a.north, b.north)
-    if south <= north:  # they share latitudes; the one nearest a pole has the shortest way across
-        shared = math.radians(max(south, north, key=abs))
-        return shared, shared
-    return (
-        (math.radians(a.south), math.radians(b.north))
-        if a.south > b.north
-        else (math.radians(a.north), math.radians(b.south))
-    )
+def _list_nearest_latitudes(lat: float, box: BBox, lon: float) -> list[float]:
+    """Return the latitudes of a box among which is the one nearest to a point."""
+    south, north = math.radians(box.south), math.radians(box.north)
+    best = math.atan2(math.sin(lat), math.cos(lat) * math.cos(lon))
+    return [south, north, *([best] if south < best < north else [])]
 
 
 def _measure_longitude_gap(a: BBox, b: BBox) -> float:
