@@ -8,6 +8,7 @@ from attrs import frozen
 
 from tileferry.domain.audit import AlertChanged
 from tileferry.domain.errors import (
+    DatabaseError,
     InvalidValueError,
     Remedy,
     SatelliteProviderError,
@@ -45,6 +46,33 @@ class CheckResult:
     cure: str | None = None
     error: TileManagerError | None = None
     """The error, if one was raised."""
+
+
+@frozen(kw_only=True)
+class ServerSettings:
+    """The settings of a database server that its promises depend on."""
+
+    fsync: bool
+    full_page_writes: bool
+    synchronous_commit: bool
+    """The server's default; each of our transactions turns it on."""
+    is_replica: bool
+    is_read_only: bool
+    is_pooled: bool
+    """Whether a pooler such as PgBouncer is between us and the server."""
+
+    def check_writable(self) -> None:
+        """Raise if nothing can be stored."""
+        if self.is_replica:
+            raise DatabaseError(
+                problem="the server is a read-only replica",
+                remedy="use the address of the primary in TILEFERRY_DATABASE_URL",
+            )
+        if self.is_read_only:
+            raise DatabaseError(
+                problem="the database is read-only (default_transaction_read_only is on)",
+                remedy="turn the setting off for this user, database and server",
+            )
 
 
 def ok(subject: str, found: str) -> CheckResult:
@@ -89,6 +117,25 @@ def check_python(version: tuple[int, int, int]) -> CheckResult:
     if version[:2] < PYTHON_MIN:
         return failed("Python", shown, "use Python 3.11 or later")
     return ok("Python", shown)
+
+
+def check_server_settings(settings: ServerSettings) -> Iterator[CheckResult]:
+    """Check that a commit survives a power cut, and report a pooler."""
+    subject = "durability"
+    weak = {"fsync": settings.fsync, "full_page_writes": settings.full_page_writes}
+    off = [name for name, is_on in weak.items() if not is_on]
+    for name in off:
+        yield warning(
+            subject,
+            f"{name} is off on the server: a power cut can lose or damage the database",
+            f"set {name} to on, unless the data may be lost",
+        )
+    if not off and settings.synchronous_commit:
+        yield ok(subject, "each commit waits for the server's disk")
+    elif not off:
+        yield ok(subject, "synchronous_commit is off on the server; our transactions turn it on")
+    if settings.is_pooled:
+        yield ok("pooler", "found; statements are not prepared, and workers poll for runs")
 
 
 def check_alerts(raised: Sequence[AlertChanged]) -> Iterator[CheckResult]:

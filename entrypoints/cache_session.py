@@ -82,6 +82,7 @@ class CacheSession:
         make_folder(self.root)
         self._acquire(wait_s, on_wait)
         try:
+            self.database().read_settings().check_writable()
             get_schema_status(self.database()).check()
             self.identity().ensure()
             yield

@@ -123,6 +123,9 @@ class _HealthChecks:
         if embedded is not None:
             place = f"in {embedded.data_dir}; {embedded.describe()}"
         yield health.ok("database", f"PostgreSQL {version_found}, {place}")
+        settings = self.installation.read_server_settings()
+        settings.check_writable()
+        yield from health.check_server_settings(settings)
         yield health.check_clock(
             "database's clock", datetime.now(UTC), self.installation.get_database_time()
         )

@@ -62,6 +62,7 @@ from tileferry.application.ports.work import ALL_KINDS, WorkReader
 from tileferry.application.upload.giveups import GiveupReview
 from tileferry.domain.audit import AlertChanged
 from tileferry.domain.errors import CacheLockError, InvalidStateError, InvalidValueError
+from tileferry.domain.health import ServerSettings
 from tileferry.domain.runs import Run, RunKind, WorkerId
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import Area, DownloadRequest, Flight
@@ -160,6 +161,10 @@ class Installation:
     def get_server_version(self) -> str:
         """Return the version of the database server; raise if it is too old."""
         return self._opened.database().check_server()
+
+    def read_server_settings(self) -> ServerSettings:
+        """Return the settings of the database server that durability depends on."""
+        return self._opened.database().read_settings()
 
     def find_server_status(self) -> ServerStatus | None:
         """Return the state of the embedded server, without starting it.
@@ -453,6 +458,7 @@ class Installation:
         own = Installation(self.config, listener=tracker, clock=clock, in_run=True)
         with own:
             container = own._checked  # private access within the class
+            own.read_server_settings().check_writable()
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
             if not KINDS_IN_CACHE.isdisjoint(kinds):
                 container.cache_identity().check()

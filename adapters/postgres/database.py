@@ -16,6 +16,7 @@ from tileferry.adapters.postgres.engine import (
     STATEMENT_TIMEOUT_S,
     create_postgres_engine,
     disable_transactions,
+    is_pooled,
 )
 from tileferry.adapters.postgres.errors import (
     database_error,
@@ -23,6 +24,7 @@ from tileferry.adapters.postgres.errors import (
     translate_database_errors,
 )
 from tileferry.domain.errors import DatabaseError
+from tileferry.domain.health import ServerSettings
 
 SERVER_VERSION_MIN = 15
 RESOLVE_S = 30.0
@@ -157,6 +159,13 @@ class Database:
             )
         return version
 
+    def read_settings(self) -> ServerSettings:
+        """Return the server's settings that durability depends on."""
+        with self.read_connection() as connection:
+            row = connection.execute(_SETTINGS).mappings().one()
+            pooled = is_pooled(connection)
+        return ServerSettings(**row, is_pooled=pooled)
+
     def now(self) -> datetime:
         """Return the server's time."""
         with self.read_connection() as connection:
@@ -178,6 +187,14 @@ def get_transaction_id(connection: Connection) -> str | None:
 
 WITH_XID = "pg_current_xact_id()::text AS xid"
 _TRANSACTION_ID = text("SELECT pg_current_xact_id_if_assigned()::text")
+_SETTINGS = text("""
+    SELECT current_setting('fsync')::boolean AS fsync,
+        current_setting('full_page_writes')::boolean AS full_page_writes,
+        (SELECT reset_val <> 'off' FROM pg_settings WHERE name = 'synchronous_commit')
+            AS synchronous_commit,
+        pg_is_in_recovery() AS is_replica,
+        current_setting('default_transaction_read_only')::boolean AS is_read_only
+""")
 _STATUS_OF = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
 _END_SESSION_OF = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -28,10 +28,10 @@ _SUBJECT_CHARS = 17
 def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Check this installation, and say how to fix what is wrong.
 
-    Checks Python, the configuration, misspelt environment variables, the log, the database and
-    its schema, NATS and telemetry if configured, the cache folder, its disk and lock, the clock,
-    the API key, and the provider and its certificate. Read-only, except that it starts (or
-    creates) the embedded database.
+    Checks Python, the configuration, misspelt environment variables, the log, the database, its
+    durability and schema, NATS and telemetry if configured, the cache folder, its disk and lock,
+    the clock, the API key, and the provider and its certificate. Read-only, except that it starts
+    (or creates) the embedded database.
 
     Exit codes: 0 no check failed (warnings are not failures); otherwise that of the first
     failure: 2 a setting, 5 the provider, 6 API key or certificate, 7 the database or the disk.

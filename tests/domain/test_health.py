@@ -194,3 +194,51 @@ def test_raised_alerts_are_warnings() -> None:
     assert found.found.startswith("RETRY_API_REQUEST: 45 retries in 60 s, limit 10 per minute;")
     (unlimited,) = health.check_alerts([evolve(alert, threshold_per_minute=None)])
     assert "no limit is set any more" in unlimited.found
+
+
+STRONG = health.ServerSettings(
+    fsync=True,
+    full_page_writes=True,
+    synchronous_commit=True,
+    is_replica=False,
+    is_read_only=False,
+    is_pooled=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [("durability", "ok", "each commit waits for the server's disk")]),
+        (
+            {"synchronous_commit": False, "is_pooled": True},
+            [
+                ("durability", "ok", "off on the server; our transactions turn it on"),
+                ("pooler", "ok", "found; statements are not prepared"),
+            ],
+        ),
+        (
+            {"fsync": False, "full_page_writes": False},
+            [
+                ("durability", "warning", "fsync is off on the server: a power cut can lose"),
+                ("durability", "warning", "full_page_writes is off on the server"),
+            ],
+        ),
+    ],
+)
+def test_weak_server_settings_are_warnings(
+    changes: dict[str, bool], expected: list[tuple[str, str, str]]
+) -> None:
+    found = list(health.check_server_settings(evolve(STRONG, **changes)))
+    assert len(found) == len(expected)
+    for finding, (subject, verdict, words) in zip(found, expected, strict=True):
+        assert (finding.subject, finding.verdict) == (subject, verdict)
+        assert words in finding.found
+
+
+def test_read_only_servers_are_refused() -> None:
+    STRONG.check_writable()
+    with pytest.raises(DatabaseError, match="read-only replica; use the address of the primary"):
+        evolve(STRONG, is_replica=True, is_read_only=True).check_writable()
+    with pytest.raises(DatabaseError, match="default_transaction_read_only is on"):
+        evolve(STRONG, is_read_only=True).check_writable()

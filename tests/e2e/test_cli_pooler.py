@@ -23,7 +23,6 @@ COMMANDS = (
     ("flight", "pin", "F1"),
     ("cache", "export", "area.mbtiles"),
     ("audit", "verify"),
-    ("doctor",),
 )
 
 
@@ -46,6 +45,8 @@ def test_invariant_1_all_commits_are_durable_behind_a_pooler(operator: DownloadO
     for command in COMMANDS:
         ran = operator.run_in_process(*command)
         assert ran.code == 0, (command, ran.err)
+    ran = operator.run_in_process("doctor")
+    assert "pooler           found; statements are not prepared" in ran.out
 
 
 def test_schema_is_upgraded_behind_a_pooler(

@@ -76,10 +76,12 @@ def open_session(root: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
         "tileferry.entrypoints.cache_session.get_schema_status",
         lambda _: SimpleNamespace(check=Mine),
     )
+    settings = SimpleNamespace(check_writable=Mine)
+    database = SimpleNamespace(read_settings=lambda: settings)
     return CacheSession(
         root=root,
         lock=FileCacheLock(root=root),
-        database=lambda: None,  # type: ignore[arg-type,return-value]  # not used
+        database=lambda: database,  # type: ignore[arg-type,return-value]  # one that is writable
         identity=Mine,  # type: ignore[arg-type]  # as above
         clock=clock,
     )
