@@ -107,9 +107,7 @@ def report_provider_error(error: SatelliteProviderError, setting: str) -> CheckR
 
 
 def skipped(subject: str, needed: str) -> CheckResult:
-    return CheckResult(
-        subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"skipped; needs the {needed}"
-    )
+    return CheckResult(subject=subject, verdict=CheckStatus.NOT_SEEN, found=f"needs the {needed}")
 
 
 def check_python(version: tuple[int, int, int]) -> CheckResult:

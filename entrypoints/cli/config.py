@@ -94,7 +94,7 @@ def init_command(
             path=str(target), remedy="choose another name, or move this file away first"
         )
     if user:
-        make_folder(target.parent, setting="--user")
+        make_folder(target.parent, setting="XDG_CONFIG_HOME")
     write_file_atomically(target.absolute(), build_template().encode())
     if json:
         print_json("tileferry.config.init.v1", {"file": str(target)})

@@ -66,7 +66,7 @@ def _print_finding(finding: "CheckResult") -> None:
     if stdout.is_terminal:
         stdout.print(build_finding_grid(finding))
         return
-    verdict = f"{finding.verdict.replace('_', ' '):<{_VERDICT_CHARS}}"
+    verdict = f"{_word_verdict(finding):<{_VERDICT_CHARS}}"
     line = Text.assemble(
         (verdict, _get_style(finding.verdict)),
         f"{finding.subject:<{_SUBJECT_CHARS}}",
@@ -98,10 +98,16 @@ def build_finding_grid(finding: "CheckResult") -> "Table":
     grid.add_column(width=_VERDICT_CHARS, style=_get_style(finding.verdict))
     grid.add_column(width=_SUBJECT_CHARS)
     grid.add_column(overflow="fold")
-    grid.add_row(finding.verdict.replace("_", " "), finding.subject, Text(_word_found(finding)))
+    grid.add_row(_word_verdict(finding), finding.subject, Text(_word_found(finding)))
     if finding.cure is not None:
         grid.add_row("", "", Text(f"→ {word_remedy(finding.cure)}"))
     return grid
+
+
+def _word_verdict(finding: "CheckResult") -> str:
+    from tileferry.domain.health import CheckStatus
+
+    return "skipped" if finding.verdict is CheckStatus.NOT_SEEN else finding.verdict.value
 
 
 def _get_style(verdict: "CheckStatus") -> str:

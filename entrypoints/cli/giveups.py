@@ -39,7 +39,7 @@ def list_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the tiles that need a decision, and why they were rejected."""
+    """List the tiles that need a decision, and why they were given up."""
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
 
     with open_installation(config) as installation:
@@ -107,7 +107,7 @@ def reopen_command(
     *,
     tiles: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TILE]...", help="Tile ids as listed: source/z/x/y."),
+        typer.Argument(metavar="TILE", help="Tile ids as listed: source/z/x/y."),
     ] = None,
     flight: Annotated[
         str | None,

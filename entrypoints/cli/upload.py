@@ -44,7 +44,7 @@ def upload_command(
         typer.Option(
             "--flight-record",
             metavar="FILE",
-            help="Flight record that says so (default: c11.flight_record_file).",
+            help="Flight record that confirms the landing (default: c11.flight_record_file).",
             dir_okay=False,
             exists=True,
         ),

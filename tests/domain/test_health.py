@@ -163,7 +163,7 @@ def test_other_error_finding_has_no_extra_remedy() -> None:
 
 def test_skipped_check_names_its_prerequisite() -> None:
     finding = health.skipped("schema", "database")
-    assert (finding.verdict, finding.found) == (CheckStatus.NOT_SEEN, "skipped; needs the database")
+    assert (finding.verdict, finding.found) == (CheckStatus.NOT_SEEN, "needs the database")
 
 
 def test_bound_or_unbound_database_is_ok() -> None:

@@ -33,7 +33,8 @@ def desktop(
 ) -> DocumentedEnv:
     desktop = DocumentedEnv(tmp_path, database_url, reference_provider)
     desktop.set_up(database)
-    enter_environment(monkeypatch, tmp_path, {**desktop.settings, "NO_COLOR": "1", "COLUMNS": "80"})
+    shell = {"NO_COLOR": "1", "COLUMNS": "80", "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    enter_environment(monkeypatch, tmp_path, {**desktop.settings, **shell})
     return desktop
 
 
