@@ -209,12 +209,7 @@ class FlightUpload:
         if damage is not None and not damage.is_store_lost and limit is not None:
             attempt = build_damaged_attempt(tile.upload_attempts, limit)
         problem = "it is no longer in the cache" if damage is None else damage.problem
-        return PerTileStatus(
-            tile_id=tile.tile_id,
-            status=TileUploadStatus.UNREADABLE,
-            reason=f"{NOT_SENT}: {problem}",
-            attempt=attempt,
-        )
+        return _build_not_sent(tile.tile_id, problem, attempt)
 
     def _split_batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
         """Split the pending tiles into batches within the limits; each tile appears once."""
@@ -319,7 +314,9 @@ class FlightUpload:
         try:
             body = self.provider.iter_body(envelope.batch, self._read_contents(envelope.batch))
             is_same = _hash_pieces(body) == envelope.body_sha256
-        except (TileNotFoundError, DamagedTileError):
+        except (TileNotFoundError, DamagedTileError) as fault:
+            if isinstance(fault, DamagedTileError) and fault.is_store_lost:
+                return self._report_unreadable(envelope, fault)
             is_same = False
         if is_same:
             return self._send(envelope)
@@ -328,25 +325,46 @@ class FlightUpload:
             envelope.batch.flight_id,
             extra={"kind": "c11.upload.envelope_dropped", "flight_id": envelope.batch.flight_id},
         )
-        self.envelopes.close(envelope)
-        return ()
+        # A tile whose last attempt was counted, but not its giveup, must not be charged again.
+        limit = self.settings.attempts_max
+        spent = [row for row in rows if row and limit and row.upload_attempts >= limit]
+        return self._report_earlier_rejections(envelope, spent)
+
+    def _report_unreadable(
+        self, envelope: SignedEnvelope, fault: DamagedTileError
+    ) -> tuple[PerTileStatus, ...]:
+        """Return the tiles of an envelope that stays open: its bytes may come back with the disk.
+
+        Signed again under another key, tiles that the provider may have would not be repeats.
+        """
+        return tuple(_build_not_sent(tile.tile_id, fault.problem) for tile in envelope.batch.tiles)
 
     def _report_earlier_rejections(
         self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
     ) -> tuple[PerTileStatus, ...]:
         """Return the tiles that the earlier answer rejected; nothing is sent."""
+        sent = {tile.tile_id: tile.sha256 for tile in envelope.batch.tiles}
         rejected = tuple(
             _build_rejected(row.tile_id, NOT_COUNTED, envelope.batch.key)
-            for row, tile in zip(rows, envelope.batch.tiles, strict=True)
+            for row in rows
             if row is not None
             and row.voting_status is VotingStatus.PENDING
-            and row.blob.sha256 == tile.sha256
+            and row.blob.sha256 == sent[row.tile_id]
         )
         self._close_when_counted(envelope, is_clean=not rejected)
         return rejected if self.settings.attempts_max is not None else ()
 
     def _read_contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
+
+
+def _build_not_sent(tile_id: TileId, problem: str, attempt: str | None = None) -> PerTileStatus:
+    return PerTileStatus(
+        tile_id=tile_id,
+        status=TileUploadStatus.UNREADABLE,
+        reason=f"{NOT_SENT}: {problem}",
+        attempt=attempt,
+    )
 
 
 def _build_rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:

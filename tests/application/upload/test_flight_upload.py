@@ -279,6 +279,38 @@ def test_no_tile_is_charged_for_a_lost_store() -> None:
     assert [entry.is_charged for entry in report.per_tile_status] == [False] * 3
 
 
+def test_invariant_8_open_envelope_outlives_a_lost_store() -> None:
+    """Tiles that the provider may have are repeated as signed, once the disk is back."""
+    flight = MemoryUploadEnv(count=2)
+    left = leave_open_envelope(flight)
+    report = flight.create_upload(attempts_max=5, tile_store=LostStore()).upload_pending_tiles(
+        REQUEST
+    )
+    assert (report.tiles_unreadable, flight.provider.posts) == (2, [])
+    assert [entry.is_charged for entry in report.per_tile_status] == [False, False]
+    assert flight.list_open_envelopes() == [left]
+    again = flight.create_upload(attempts_max=5).upload_pending_tiles(REQUEST)
+    assert again.tiles_acknowledged == 2
+    assert [envelope for envelope, _ in flight.provider.posts] == [left]
+
+
+def test_invariant_9_counted_tile_of_a_dropped_envelope_is_not_sent_again() -> None:
+    """A crash between the last count and the giveup costs the tile no further attempt."""
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.poison = {create_tile(0), create_tile(1)}
+    flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    (left,) = flight.list_open_envelopes()
+    key = left.batch.key
+    assert flight.metadata.increment_upload_attempts(create_tile(0), key) == 1
+    flight.capture(1, version=1)  # so that the envelope cannot be repeated
+    flight.provider.posts.clear()
+    report = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    assert flight.list_sent() == [[create_tile(1)]]
+    (counted,) = [each for each in report.per_tile_status if each.tile_id == create_tile(0)]
+    assert (counted.status, counted.attempt) == (REJECTED, key)
+    assert flight.metadata.increment_upload_attempts(create_tile(0), key) == 1
+
+
 def test_tile_removed_during_upload_is_not_charged() -> None:
     flight = MemoryUploadEnv(count=2)
     store = LostStore(TileNotFoundError(tile=str(create_tile(0))))
