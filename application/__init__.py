@@ -5,7 +5,7 @@ from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.download.area_download import AreaDownload
-from tileferry.application.download.download_run import DownloadSettings
+from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ingest import CaptureIngest, IngestReport
 from tileferry.application.retries.driver import call_with_retry, call_with_retry_async
 from tileferry.application.retries.idempotency import IdempotencyManager

@@ -39,7 +39,12 @@ class TinyTiles:
     waits_for_ever = False
 
     @contextmanager
-    def get(self, path: str, _query: Mapping[str, str] | None = None) -> Iterator[_Answer]:
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,  # noqa: ARG002  # of the port
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002  # as above
+    ) -> Iterator[_Answer]:
         """Make a tile up."""
         yield _Answer(path, picture_of(path.encode()))
 

@@ -422,6 +422,7 @@ class Container(containers.DeclarativeContainer):
     readiness = providers.Factory(
         ReadinessCheck,
         accepts_absent=config.provided.c6.accept_absent,
+        confirmed_within_days=config.provided.c6.confirmed_within_days,
         tile_metadata_store=metadata_store,
         freshness=metadata_store.provided.freshness,
         resolution=download_settings.provided.gate,

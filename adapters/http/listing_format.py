@@ -36,6 +36,7 @@ class _Line(msgspec.Struct, gc=False):
     produced_at: str
     resolution_m_per_px: float
     estimated_bytes: int
+    sha256: str | None = None
 
 
 class _Page(msgspec.Struct):
@@ -76,13 +77,14 @@ def parse_listing_page(content: bytes, *, source: str, bytes_max: int) -> Listin
 def _has_only_known_fields(content: bytes, page: _Page) -> bool:
     """Return whether no key is unknown or repeated, and no text is escaped.
 
-    Every key has a colon. All fields of a line are required, so that further keys make more colons
-    than these and the ones in texts.
+    Every key has a colon. All fields of a line but the digest are required, so that further keys
+    make more colons than these and the ones in texts.
     """
     if not content.isascii() or b"\\" in content:
         return False
     texts = sum(line.produced_at.count(":") for line in page.tiles)
-    keys = 1 + len(_Line.__struct_fields__) * len(page.tiles)
+    required = len(_Line.__struct_fields__) - 1
+    keys = 1 + sum(required + (line.sha256 is not None) for line in page.tiles)
     cursor = bytes(page.next)
     return content.count(b":") == keys + bool(cursor) + texts + cursor.count(b":")
 
@@ -143,6 +145,7 @@ def _parse_tile(line: _Line, index: int, source: str) -> TileSummary:
                 produced_at=produced_at,
                 resolution_m_per_px=line.resolution_m_per_px,
                 estimated_bytes=line.estimated_bytes,
+                sha256=line.sha256,
             )
     except ValueError:
         pass
@@ -162,6 +165,7 @@ def _parse_tile_by_field(line: Any, path: str, source: str) -> TileSummary:
             produced_at=produced_at,
             resolution_m_per_px=resolution,
             estimated_bytes=estimated_bytes,
+            sha256=line.get("sha256"),
         )
     except InvalidValueError as error:
         name = error.field.rpartition(".")[2]

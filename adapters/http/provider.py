@@ -32,6 +32,7 @@ from tileferry.domain.tiles import (
     ListingLimits,
     ListingPage,
     TileId,
+    TileValidators,
 )
 from tileferry.domain.validation import parse_datetime
 
@@ -87,7 +88,17 @@ class HttpTileProvider:
         url = partial(self._url, TILES_PATH)
         return self._asking.get(lane, TILES_PATH, self._read_page, url=url, query=query)
 
-    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+    @property
+    def lists_versions(self) -> bool:
+        """Its listing has the date of each tile."""
+        return True
+
+    def fetch_tile(
+        self,
+        tile_id: TileId,
+        *,
+        unless: TileValidators | None = None,  # noqa: ARG002  # its listing shows what has changed
+    ) -> FetchedTile:
         path = _tile_path(tile_id)
         read = partial(self._read_tile, tile_id)
         return self._asking.get(

@@ -21,6 +21,7 @@ from tileferry.application.ports.clock import Clock
 
 Result = TypeVar("Result")
 _OK = 200
+NOT_MODIFIED = 304
 _LEEWAY_S = 1.0
 
 
@@ -41,13 +42,18 @@ class ProviderSession:
         *,
         url: Callable[[], str],
         query: Mapping[str, str] | None = None,
+        unless: Mapping[str, str] | None = None,
     ) -> Result:
-        """Send a request and return what ``read`` makes of the response; errors show ``url``."""
+        """Send a request and return what ``read`` makes of the response; errors show ``url``.
+
+        ``unless`` are the headers of a conditional request: ``read`` may then get a 304.
+        """
+        expected = {_OK} if not unless else {_OK, NOT_MODIFIED}
 
         def call() -> Result:
             started_s = self.clock.monotonic()
-            with lane.get(path, query) as answer:
-                if answer.status != _OK:
+            with lane.get(path, query, unless) as answer:
+                if answer.status not in expected:
                     raise to_provider_error(answer, self.secret, self.clock)
                 return read(answer, started_s)
 

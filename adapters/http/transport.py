@@ -52,9 +52,12 @@ class Transport(Protocol):
         ...
 
     def get(
-        self, path: str, query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AbstractContextManager[TransportResponse]:
-        """Request a path below the provider's address."""
+        """Request a path below the provider's address; ``headers`` are added to the usual ones."""
         ...
 
 
@@ -94,12 +97,17 @@ class HttpxTransport:
     waits_for_ever: bool = field(default=True, init=False)
 
     @contextmanager
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[HttpxResponse]:
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[HttpxResponse]:
         request = self.client.build_request(
             "GET",
             path,
             params=None if query is None else dict(query),
-            headers={"Accept-Encoding": "identity"},
+            headers={"Accept-Encoding": "identity", **(headers or {})},
         )
         response = self.client.send(request, stream=True, follow_redirects=False)
         try:
@@ -173,12 +181,17 @@ class PyreqwestTransport:
 
     @contextmanager
     def get(
-        self, path: str, query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Iterator[_PyreqwestResponse]:
         url = f"{self._base}{path}"
         request = self._client.get(url).streamed_read_buffer_limit(0)  # no read-ahead
         if query is not None:
             request = request.query(dict(query))
+        if headers is not None:
+            request = request.headers(dict(headers))
         with request.build_streamed() as response:
             yield _PyreqwestResponse(response, url)
 

@@ -8,10 +8,10 @@ from attrs import define, field
 
 from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.responses import ResponseLimits
-from tileferry.adapters.http.session import ProviderSession
+from tileferry.adapters.http.session import NOT_MODIFIED, ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.ports.provider import FetchedTile, UnchangedTile
 from tileferry.domain.redaction import redact_likely_keys
 from tileferry.domain.tiles import (
     BBox,
@@ -20,6 +20,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileServer,
+    TileValidators,
 )
 
 
@@ -68,7 +69,14 @@ class XyzTileProvider:
         coverage = TileCoverage(bbox=bbox, zoom_levels=zoom_levels)
         return self.server.list_page(coverage, cursor, source=self.source)
 
-    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+    @property
+    def lists_versions(self) -> bool:
+        """The listing is computed, so it does not show whether a tile has changed."""
+        return False
+
+    def fetch_tile(
+        self, tile_id: TileId, *, unless: TileValidators | None = None
+    ) -> FetchedTile | UnchangedTile:
         """Fetch one tile, after waiting for the rate limit."""
         self._await_turn()
         template = self.server.template
@@ -77,6 +85,7 @@ class XyzTileProvider:
             template.build_path(tile_id, key=self.api_key),
             partial(self._read_tile, tile_id),
             url=lambda: redact_likely_keys(f"{template.origin}{template.build_path(tile_id)}"),
+            unless=None if unless is None else _build_condition(unless),
         )
 
     def _await_turn(self) -> None:
@@ -88,6 +97,26 @@ class XyzTileProvider:
 
     def _read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float
-    ) -> FetchedTile:
+    ) -> FetchedTile | UnchangedTile:
+        if answer.status == NOT_MODIFIED:
+            return UnchangedTile(tile_id=tile_id)
         content, digest = self._asking.read_tile(answer, started_s)
-        return FetchedTile(tile_id=tile_id, content=content, sha256=digest)
+        return FetchedTile(
+            tile_id=tile_id,
+            content=content,
+            sha256=digest,
+            validators=TileValidators.from_headers(
+                *(self._get_validator(answer, name) for name in ("etag", "last-modified"))
+            ),
+        )
+
+    def _get_validator(self, answer: TransportResponse, name: str) -> str | None:
+        """Return a header, unless it repeats the key: it will be stored."""
+        text = answer.header(name)
+        return None if text and self.api_key and self.api_key in text else text
+
+
+def _build_condition(unless: TileValidators) -> dict[str, str]:
+    """Return the headers of a conditional request."""
+    named = {"If-None-Match": unless.etag, "If-Modified-Since": unless.last_modified}
+    return {name: text for name, text in named.items() if text is not None}

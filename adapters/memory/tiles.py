@@ -218,6 +218,7 @@ class MemoryTileMetadataStore:
             upload_attempts=0 if existing is None else existing.upload_attempts,
             stored_at=now,
             last_used_at=now,
+            validators=tile.validators,
         )
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
@@ -272,11 +273,14 @@ class MemoryTileMetadataStore:
         self._tiles[tile_id] = counted
         return counted.upload_attempts
 
-    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Set the tiles' last use to now."""
+    def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
+        """Set the tiles' last use, and their confirmation if there was one, to now."""
+        now = self._now()
         for tile_id in tile_ids:
-            if tile_id in self._tiles:
-                self._tiles[tile_id] = evolve(self._tiles[tile_id], last_used_at=self._now())
+            tile = self._tiles.get(tile_id)
+            if tile is not None:
+                at = now if confirmed else tile.reconfirmed_at
+                self._tiles[tile_id] = evolve(tile, last_used_at=now, reconfirmed_at=at)
 
     # Inventory
 

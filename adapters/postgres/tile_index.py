@@ -17,6 +17,7 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
     TileMetadata,
+    TileValidators,
     VotingStatus,
 )
 
@@ -47,6 +48,8 @@ def metadata_from_row(row: RowMapping) -> TileMetadata:
         upload_attempts=row["upload_attempts"],
         stored_at=row["stored_at"],
         last_used_at=row["last_used_at"],
+        reconfirmed_at=row["confirmed_at"],
+        validators=TileValidators.from_headers(row["etag"], row["last_modified"]),
     )
 
 
@@ -67,15 +70,24 @@ UPSERT = text(
     """
     INSERT INTO tiles (
         source, zoom, x, y, flight_id, produced_at, resolution_m_per_px, sector_class, freshness,
-        voting_status, segment, byte_offset, byte_length, sha256, stored_at, last_used_at
+        voting_status, segment, byte_offset, byte_length, sha256, etag, last_modified,
+        stored_at, last_used_at
     )
-    SELECT new.*, now(), now() FROM unnest(
+    SELECT new.source, new.zoom, new.x, new.y, new.flight_id, new.produced_at,
+        new.resolution_m_per_px, new.sector_class, new.freshness, new.voting_status, new.segment,
+        new.byte_offset, new.byte_length, new.sha256, NULLIF(new.etag, ''),
+        NULLIF(new.last_modified, ''), now(), now()
+    FROM unnest(
         CAST(:source AS text[]), CAST(:zoom AS smallint[]), CAST(:x AS integer[]),
         CAST(:y AS integer[]), CAST(:flight_id AS text[]), CAST(:produced_at AS timestamptz[]),
         CAST(:resolution_m_per_px AS double precision[]), CAST(:sector_class AS text[]),
         CAST(:freshness AS text[]), CAST(:voting_status AS text[]), CAST(:segment AS integer[]),
-        CAST(:byte_offset AS bigint[]), CAST(:byte_length AS integer[]), CAST(:sha256 AS bytea[])
-    ) AS new
+        CAST(:byte_offset AS bigint[]), CAST(:byte_length AS integer[]), CAST(:sha256 AS bytea[]),
+        CAST(:etag AS text[]), CAST(:last_modified AS text[])
+    ) AS new(
+        source, zoom, x, y, flight_id, produced_at, resolution_m_per_px, sector_class, freshness,
+        voting_status, segment, byte_offset, byte_length, sha256, etag, last_modified
+    )
     ON CONFLICT (source, zoom, x, y) DO UPDATE SET
         flight_id = excluded.flight_id,
         produced_at = excluded.produced_at,
@@ -88,6 +100,9 @@ UPSERT = text(
         byte_offset = excluded.byte_offset,
         byte_length = excluded.byte_length,
         sha256 = excluded.sha256,
+        etag = excluded.etag,
+        last_modified = excluded.last_modified,
+        confirmed_at = NULL,
         stored_at = excluded.stored_at,
         last_used_at = excluded.last_used_at
     WHERE (
@@ -123,11 +138,14 @@ class TileRow(NamedTuple):
     byte_length: int
     sha256: str
     """As an array literal writes ``bytea``."""
+    etag: str
+    last_modified: str
+    """Both with quotes and backslashes escaped; empty for NULL."""
 
 
 def to_row(tile: NewTile, label: FreshnessLabel) -> TileRow:
     """Return the row of a tile with this freshness label."""
-    tile_id, blob = tile.tile_id, tile.blob
+    tile_id, blob, validators = tile.tile_id, tile.blob, tile.validators
     return TileRow(
         tile_id.source,
         tile_id.zoom,
@@ -142,7 +160,13 @@ def to_row(tile: NewTile, label: FreshnessLabel) -> TileRow:
         *blob.location,
         blob.length,
         rf"\\x{blob.sha256}",  # bytea hex, with the backslash escaped for the array
+        "" if validators is None else _escape(validators.etag),
+        "" if validators is None else _escape(validators.last_modified),
     )
+
+
+def _escape(text: str | None) -> str:
+    return (text or "").replace("\\", "\\\\").replace('"', '\\"')
 
 
 def upsert_columns(rows: Iterable[TileRow]) -> dict[str, str]:
@@ -152,7 +176,7 @@ def upsert_columns(rows: Iterable[TileRow]) -> dict[str, str]:
 
 
 def _to_array_literal(values: Iterable[object]) -> str:
-    """Return a Postgres array literal. The values are names, numbers, times and hex: no quotes.
+    """Return a Postgres array literal. The values are names, numbers, times, hex and escaped text.
 
     The driver would encode each value separately, which costs more than the server's work.
     """

@@ -274,10 +274,10 @@ class PostgresTileMetadataStore:
             raise TileNotFoundError(tile=str(tile_id))
         return int(row.upload_attempts)
 
-    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Set the tiles' last use to now."""
+    def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
+        """Set the tiles' last use, and their confirmation if there was one, to now."""
         with self.database.transaction() as connection:
-            connection.execute(_MARK_USED, id_columns(tile_ids))
+            connection.execute(_CONFIRM if confirmed else _MARK_USED, id_columns(tile_ids))
 
 
 # Text, because building the expression for each tile costs half as much as running it.
@@ -297,6 +297,10 @@ _FIND_STORED = text(
 _MARK_UPLOADED = text(
     f"{lock_tiles_sql()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
     f" WHERE {IS_HELD} AND voting_status = 'pending'"
+)
+_CONFIRM = text(
+    f"{lock_tiles_sql()} UPDATE tiles SET confirmed_at = now(), last_used_at = now()"  # noqa: S608  # as above
+    f" FROM held WHERE {IS_HELD}"
 )
 _MARK_USED = text(
     f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # as above

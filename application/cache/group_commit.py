@@ -41,6 +41,8 @@ class _Group:
     """In order of arrival, without duplicates, because the journal counts its entries."""
     detached_rows: list[Callable[[], None]] = field(factory=list)
     """Write the rows that were detached from the store."""
+    confirmed: list[TileId] = field(factory=list)
+    """Tiles that are stored already, and that the provider confirmed."""
     size_bytes: int = 0
     begun_s: float = 0.0
 
@@ -83,14 +85,22 @@ class GroupCommit:
             self._await_commit()
         blob = self.tile_store.write_tile(tile_id, content, digest=digest)
         label = self.metadata_store.insert_metadata(describe(blob))
+        self._extend_group(tile_id, blob.length)
+        return label
+
+    def confirm(self, tile_id: TileId) -> None:
+        """Add a stored tile that the provider confirmed: it is journaled like a new one."""
+        self._group.confirmed.append(tile_id)
+        self._extend_group(tile_id, 0)
+
+    def _extend_group(self, tile_id: TileId, size_bytes: int) -> None:
         group = self._group
         if not group.tiles:
             group.begun_s = self.clock.monotonic()
         group.tiles[tile_id] = None
-        group.size_bytes += blob.length
+        group.size_bytes += size_bytes
         if self._is_due(group):
             self._begin_commit()
-        return label
 
     def flush(self) -> None:
         """Return when all added tiles are durable and journaled."""
@@ -121,6 +131,7 @@ class GroupCommit:
         self._committing = None
         if error is not None:
             group.tiles |= self._group.tiles
+            group.confirmed += self._group.confirmed
             group.size_bytes += self._group.size_bytes
             self._group = group
             raise error
@@ -132,6 +143,8 @@ class GroupCommit:
         while group.detached_rows:
             # Run each once: rows that fail return to the store and are detached again.
             group.detached_rows.pop(0)()
+        if group.confirmed:
+            self.metadata_store.mark_used(group.confirmed, confirmed=True)
         self.journal.append(list(group.tiles))
         self.journal.flush()
 

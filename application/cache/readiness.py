@@ -1,7 +1,7 @@
 """Readiness: whether the cached tiles of an area are good enough to fly it."""
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
@@ -39,7 +39,7 @@ from tileferry.domain.tiles import (
 from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.coverage import check_area_size
 from tileferry.domain.tiles.place import describe_place
-from tileferry.domain.tiles.readiness import NO_TILES, combine_verdicts
+from tileferry.domain.tiles.readiness import NO_TILES, REPAIRABLE_FLAWS, combine_verdicts
 
 _DAY = timedelta(days=1)
 
@@ -104,14 +104,16 @@ class ReadinessReport:
         order = list(Flaw)
         return tuple(sorted(found, key=lambda example: order.index(example.flaw)))
 
-    def find_repair_boxes(self) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
-        """Return boxes with zoom levels that cover every flaw that causes a NO-GO.
+    def find_repair_boxes(
+        self, flaws: Container[Flaw] = REPAIRABLE_FLAWS
+    ) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
+        """Return boxes with zoom levels that cover every one of these flaws after a NO-GO.
 
         There is one box, or one on each side of the antimeridian.
         """
         sides: dict[bool, list[FlawRegion]] = {}
         for patch in self.iter_patches() if not self.verdict.is_go else ():
-            if patch.flaw.is_repairable:
+            if patch.flaw in flaws:
                 east = patch.tiles.x_min * 2 < 1 << patch.tiles.zoom
                 crosses = self.coverage.bbox.crosses_antimeridian
                 sides.setdefault(crosses and east, []).append(patch)
@@ -202,6 +204,8 @@ class ReadinessQuery:
     holes_max: int = 0
     accepts_absent: bool | None = None
     """``None``: as configured."""
+    confirmed_within_days: float | None = None
+    """``None``: as configured."""
     quick: bool = False
     """Use only the metadata; read no tile."""
 
@@ -224,6 +228,8 @@ class ReadinessCheck:
     absent_tiles: AbsentTiles | None = None
     accepts_absent: bool = False
     """Unless a query says otherwise: whether tiles that the provider does not have are accepted."""
+    confirmed_within_days: float | None = None
+    """Unless a query says otherwise: the time within which each tile must have been confirmed."""
     progress: ProgressListener = NULL_LISTENER
 
     def check(self, query: ReadinessQuery) -> ReadinessReport:
@@ -236,6 +242,9 @@ class ReadinessCheck:
             accepts_absent=self.accepts_absent
             if query.accepts_absent is None
             else query.accepts_absent,
+            confirmed_within_days=self.confirmed_within_days
+            if query.confirmed_within_days is None
+            else query.confirmed_within_days,
             freshness=self.freshness,
             resolution=self.resolution,
         )
@@ -256,6 +265,7 @@ class ReadinessCheck:
         on: date | None = None,
         holes_max: int = 0,
         accepts_absent: bool | None = None,
+        confirmed_within_days: float | None = None,
         quick: bool = False,
     ) -> "FlightVerdict":
         """Assess each area of a flight, today or ``on`` a later day, by its sector and source."""
@@ -270,6 +280,7 @@ class ReadinessCheck:
                 source=item.source,
                 holes_max=holes_max,
                 accepts_absent=accepts_absent,
+                confirmed_within_days=confirmed_within_days,
                 quick=quick,
             )
             for item in flight.areas

@@ -105,7 +105,7 @@ _USED_TILES = 1_000
 
 @define
 class UseMarks:
-    """Marks tiles as used, in groups; a tile that was used a moment ago is not marked again.
+    """Marks tiles as used or confirmed, in groups; not again if that was done a moment ago.
 
     Updating a row costs more than reading it, so a repeated download would spend most of its time
     here.
@@ -113,20 +113,25 @@ class UseMarks:
 
     store: TileCatalogue
     now: datetime
-    _waiting: list[TileId] = field(factory=list, init=False)
+    _used: list[TileId] = field(factory=list, init=False)
+    _confirmed: list[TileId] = field(factory=list, init=False)
 
-    def add(self, tile: TileMetadata) -> None:
-        """Mark a tile with the next group."""
-        if self.now - tile.last_used_at >= USE_INTERVAL:
-            self._waiting.append(tile.tile_id)
-            if len(self._waiting) >= _USED_TILES:
-                self.flush()
+    def add(self, tile: TileMetadata, *, is_confirmed: bool = False) -> None:
+        """Mark a tile with the next group; ``is_confirmed``: the provider still has it."""
+        if is_confirmed and self.now - tile.confirmed_at >= USE_INTERVAL:
+            self._confirmed.append(tile.tile_id)
+        elif self.now - tile.last_used_at >= USE_INTERVAL:
+            self._used.append(tile.tile_id)
+        if max(len(self._used), len(self._confirmed)) >= _USED_TILES:
+            self.flush()
 
     def flush(self) -> None:
         """Mark the tiles that wait."""
-        if self._waiting:
-            self.store.mark_used(self._waiting)
-            self._waiting = []
+        if self._used:
+            self.store.mark_used(self._used)
+        if self._confirmed:
+            self.store.mark_used(self._confirmed, confirmed=True)
+        self._used, self._confirmed = [], []
 
 
 @define

@@ -9,7 +9,7 @@ from attrs import define, field
 
 from tileferry.application.cache.budget import DiskBudget
 from tileferry.application.download.area_download import AreaDownload
-from tileferry.application.download.download_run import DownloadSettings
+from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.cache import DiskSpace
 from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import TileDownloader, Workers

@@ -10,10 +10,11 @@ from attrs import asdict, define, field
 
 from tileferry.application.cache.tile_lookup import UseMarks, is_readable
 from tileferry.application.download.absence_log import AbsenceLog
-from tileferry.application.download.download_run import DownloadRun, DownloadSettings
+from tileferry.application.download.download_run import DownloadRun
 from tileferry.application.download.listing_selector import ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
+from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.downloads import SpoolStore, Workers
@@ -51,7 +52,7 @@ from tileferry.domain.tiles.flight import KeptTiles
 from tileferry.domain.tiles.selection import FetchMode, TileGates, TileSelection
 
 SESSION_MAX = timedelta(days=1)
-"""How long an interrupted run that fetches every tile again can be resumed."""
+"""How long an interrupted run that visits stored tiles again can be resumed."""
 
 
 @define(kw_only=True)
@@ -177,7 +178,7 @@ class AreaDownload:
     def _is_kept(self, now: datetime, tile: TileMetadata) -> bool:
         """Return whether a journaled tile of an interrupted run need not be visited again."""
         if self.settings.mode.has_own_journal:
-            return now - tile.stored_at < SESSION_MAX
+            return now - tile.confirmed_at < SESSION_MAX
         return self._is_intact(tile)
 
     def _is_intact(self, tile: TileMetadata) -> bool:
@@ -197,6 +198,7 @@ class AreaDownload:
                 gates=gates,
                 sector=request.sector_class,
                 mode=self.settings.mode,
+                lists_versions=self.provider.lists_versions,
                 absent_ttl=self.settings.absent_ttl,
             ),
             tile_metadata_store=self.tile_metadata_store,

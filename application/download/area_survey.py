@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from attrs import define, fields
 
-from tileferry.application.download.download_run import DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.download.survey import (
     PROBE_TILES_MAX,
     DownloadPlan,

@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from attrs import define, field, frozen, validators
+from attrs import define, field, frozen
 
-from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
@@ -22,53 +21,36 @@ from tileferry.application.ports.progress import (
     TileProcessed,
     TilesStored,
 )
-from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.ports.provider import FetchedTile, UnchangedTile
 from tileferry.domain.errors import (
     FreshnessRejectionError,
     RateLimitedError,
     SatelliteProviderError,
 )
-from tileferry.domain.retry import DOWNLOAD_POLICY, DOWNLOAD_SESSION_POLICY, RetryPolicy
+from tileferry.domain.retry import DOWNLOAD_SESSION_POLICY
 from tileferry.domain.tiles import (
     BlobRef,
     DownloadBatchReport,
     DownloadRequest,
     DownloadTally,
     FreshnessLabel,
-    ListingLimits,
     NewTile,
-    ResolutionGate,
     ResolutionVerdict,
     TileFailures,
     TileId,
     TileSummary,
+    TileValidators,
     describe_fault,
     may_improve,
     should_abort_download,
 )
-from tileferry.domain.tiles.selection import ABSENT_TTL, Disposition, FetchMode
-from tileferry.domain.validation import number
+from tileferry.domain.tiles.selection import Disposition
 
 if TYPE_CHECKING:
     from tileferry.application.download.area_download import AreaDownload
 
 
-@frozen(kw_only=True)
-class DownloadSettings:
-    """The operator's settings of a download."""
-
-    mode: FetchMode = FetchMode.MISSING
-    policy: RetryPolicy = DOWNLOAD_POLICY
-    gate: ResolutionGate = field(factory=ResolutionGate)
-    absent_ttl: timedelta = ABSENT_TTL
-    """How long a tile that the provider did not have is not requested again."""
-    listing: ListingLimits = field(factory=ListingLimits)
-    group: GroupLimits = field(factory=GroupLimits)
-    max_failures_share: float | None = field(
-        default=None, validator=validators.optional(number(0, 1))
-    )
-    """The share of tiles that may fail before the run aborts; ``None``: an outage aborts at once.
-    """
+FetchResult: TypeAlias = FetchedTile | UnchangedTile | Exception
 
 
 @define
@@ -128,7 +110,8 @@ class DownloadRun:
         """Count the tiles by outcome. After an error only durable tiles count as stored."""
         aborted = error is not None
         fates = self.fates
-        stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED]
+        unchanged = fates[TileFate.UNCHANGED]
+        stored = fates[TileFate.STORED] + fates[TileFate.DOWNGRADED] + unchanged
         if aborted and self.durable is not None:
             stored = min(stored, self.durable)
         tally = DownloadTally(
@@ -150,7 +133,7 @@ class DownloadRun:
             aborted=aborted,
             next_retry_at_s=None if done else self._compute_next_retry_at_s(error),
             failures=self.failures.values(),
-            tiles_reused=self.already_stored,
+            tiles_reused=self.already_stored + min(unchanged, stored),
             reasons=self.selector.rule.explain_refusals(
                 self.refused,
                 too_old=tally.tiles_rejected_freshness,
@@ -173,6 +156,10 @@ class DownloadRun:
                         estimated_bytes += tile.listed.estimated_bytes
                         if tile.absent_at is not None:
                             self.absences.add_requested(tile.listed.tile_id)
+                    case Disposition.REVALIDATE:
+                        listed.append(tile.listed)
+                        # A new version takes the place of this one, which must not be evicted now.
+                        self.selector.done.add(tile.listed.tile_id)
                     case Disposition.REUSE | Disposition.REUSE_DOWNGRADED:
                         self._reuse(tile, reused)
                     case Disposition.REFUSE_RESOLUTION:
@@ -196,7 +183,7 @@ class DownloadRun:
         if tile.stored is not None:
             self.selector.done.add(tile.listed.tile_id)
             reused.append(tile.listed.tile_id)
-            self.marks.add(tile.stored)
+            self.marks.add(tile.stored, is_confirmed=self.deps.provider.lists_versions)
 
     def _begin(self, estimated_bytes: int) -> None:
         self.deps.progress(
@@ -241,7 +228,11 @@ class DownloadRun:
             with (
                 commit,
                 closing(
-                    uses.workers.run(partial(self._try_fetch, calls), iter(listed), idle_s=idle_s)
+                    uses.workers.run(
+                        partial(self._try_fetch, calls),
+                        self.selector.iter_with_validators(listed),
+                        idle_s=idle_s,
+                    )
                 ) as results,
                 closing(calls),  # closes before the workers: later responses are discarded
             ):
@@ -285,6 +276,10 @@ class DownloadRun:
             return
         self.answered += 1
         self.retries += tile.attempts - 1
+        if isinstance(tile, UnchangedTile):
+            commit.confirm(tile.tile_id)
+            self._count(TileFate.UNCHANGED)
+            return
         resolution = tile.resolution_m_per_px
         if resolution is None:
             resolution = listed.resolution_m_per_px
@@ -315,6 +310,7 @@ class DownloadRun:
             resolution_m_per_px=resolution,
             sector_class=self.request.sector_class,
             blob=blob,
+            validators=tile.validators,
         )
 
     def _check_resolution(self, tile: TileSummary, resolution_m_per_px: float) -> bool:
@@ -404,11 +400,14 @@ class DownloadRun:
             wait_s = DOWNLOAD_SESSION_POLICY.base_delay
         return self.deps.clock.now() + wait_s
 
-    def _try_fetch(self, calls: ProviderCalls, listed: TileSummary) -> "_Fetched":
+    def _try_fetch(
+        self, calls: ProviderCalls, wanted: tuple[TileSummary, TileValidators | None]
+    ) -> "_Fetched":
         """Fetch a tile in a worker thread; return an error as a result."""
         answered = self.answered
+        listed, unless = wanted
         try:
-            tile: FetchedTile | Exception = calls.fetch_tile(listed.tile_id)
+            tile: FetchResult = calls.fetch_tile(listed.tile_id, unless=unless)
         except Exception as error:  # noqa: BLE001  # the storing thread handles it
             tile = error
         return _Fetched(listed, tile, answered)
@@ -419,6 +418,6 @@ class _Fetched:
     """The result of one tile."""
 
     listed: TileSummary
-    tile: FetchedTile | Exception
+    tile: FetchResult
     answered_before: int
     """How many tiles the provider had delivered when this one was first requested."""

@@ -1,13 +1,14 @@
 """Decide which listed tiles to fetch, with one lookup in the cache for many tiles."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
 from attrs import define, frozen
 
 from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
-from tileferry.domain.tiles import TileId, TileMetadata, TileSet, TileSummary
-from tileferry.domain.tiles.selection import Disposition, TileSelection
+from tileferry.domain.tiles import TileId, TileMetadata, TileSet, TileSummary, TileValidators
+from tileferry.domain.tiles.selection import Disposition, FetchMode, TileSelection
 
 LOOKUP_TILES_MAX = 2_000
 """A page may have more tiles; this bounds the rows in memory."""
@@ -42,6 +43,21 @@ class ListingSelector:
         for start in range(0, len(page), LOOKUP_TILES_MAX):
             yield from self._select_part(page[start : start + LOOKUP_TILES_MAX])
 
+    def iter_with_validators(
+        self, listed: Iterable[TileSummary]
+    ) -> Iterator[tuple[TileSummary, TileValidators | None]]:
+        """Yield the tiles to fetch; with the validators of the stored one, if it may be current."""
+        if self.rule.mode is not FetchMode.REFRESH or self.rule.lists_versions:
+            yield from ((tile, None) for tile in listed)
+            return
+        tiles = iter(listed)
+        while part := list(islice(tiles, LOOKUP_TILES_MAX)):
+            stored = self.tile_metadata_store.find_stored([tile.tile_id for tile in part])
+            for tile in part:
+                found = self._select(tile, stored.get(tile.tile_id), None)
+                is_compared = found.disposition is Disposition.REVALIDATE
+                yield tile, found.stored.validators if found.stored and is_compared else None
+
     def _select_part(self, part: Sequence[TileSummary]) -> Iterator[SelectedTile]:
         new = [tile.tile_id for tile in part if tile.tile_id not in self.done]
         stored = self.tile_metadata_store.find_stored(new)
@@ -59,7 +75,8 @@ class ListingSelector:
         self, listed: TileSummary, stored: TileMetadata | None, absent_at: datetime | None
     ) -> SelectedTile:
         found = self.rule.select(listed, stored, absent_at)
-        if found.is_reuse and stored is not None and not self.is_intact(stored):
+        needs_bytes = found.is_reuse or found is Disposition.REVALIDATE
+        if needs_bytes and stored is not None and not self.is_intact(stored):
             stored = None
             found = self.rule.select(listed, stored, absent_at)
         return SelectedTile(listed, found, stored, absent_at)

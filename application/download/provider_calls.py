@@ -10,7 +10,7 @@ from tileferry.application.audit import notify_listener
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import WorkCancelled
 from tileferry.application.ports.progress import PaceChanged, RequestHeld
-from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.ports.provider import FetchedTile, TileProvider, UnchangedTile
 from tileferry.application.ports.retries import RequestPace
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
@@ -36,6 +36,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileSummary,
+    TileValidators,
     classify_provider_error,
     find_overload,
 )
@@ -88,10 +89,12 @@ class ProviderCalls:
             if cursor is None:
                 return
 
-    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+    def fetch_tile(
+        self, tile_id: TileId, *, unless: TileValidators | None = None
+    ) -> FetchedTile | UnchangedTile:
         """Return a tile, or raise the error of the last attempt."""
         tile, attempts = self._call_with_retry(
-            f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id)
+            f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id, unless=unless)
         )
         return tile if attempts == 1 else evolve(tile, attempts=attempts)
 

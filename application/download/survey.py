@@ -9,13 +9,14 @@ from typing import Protocol, assert_never
 
 from attrs import define, evolve, field, frozen
 
-from tileferry.application.download.download_run import DownloadSettings
 from tileferry.application.download.listing_selector import LOOKUP_TILES_MAX, ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
+from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.downloads import Workers
 from tileferry.application.ports.journal import JournalStore
+from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.tiles import (
@@ -190,7 +191,7 @@ class DownloadPlanner:
                         counts["tiles_refused_freshness"] += 1
                     case Disposition.SKIP_ABSENT:
                         counts["tiles_absent"] += 1
-                    case Disposition.FETCH:
+                    case Disposition.FETCH | Disposition.REVALIDATE:
                         counts["tiles_stale"] += gates.is_stale(tile.listed, request.sector_class)
                         counts["tiles_to_fetch"] += 1
                         counts["bytes_to_fetch"] += tile.listed.estimated_bytes
@@ -312,6 +313,7 @@ def measure_throughput(
 
 def _fetch_size(calls: ProviderCalls, tile: TileSummary) -> int | Exception:
     try:
-        return len(calls.fetch_tile(tile.tile_id).content)
+        fetched = calls.fetch_tile(tile.tile_id)
+        return len(fetched.content) if isinstance(fetched, FetchedTile) else 0
     except (SatelliteProviderError, RateLimitedError) as error:
         return error

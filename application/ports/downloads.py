@@ -31,6 +31,7 @@ class TileFate(StrEnum):
 
     STORED = "stored"
     DOWNGRADED = "downgraded"
+    UNCHANGED = "unchanged"
     REJECTED_RESOLUTION = "rejected_resolution"
     REJECTED_FRESHNESS = "rejected_freshness"
     MISSING = "missing"

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
-from tileferry.domain.tiles import BBox, ListingPage, TileId
+from tileferry.domain.tiles import BBox, ListingPage, TileId, TileValidators
 
 
 @frozen(kw_only=True)
@@ -20,8 +20,18 @@ class FetchedTile:
     resolution_m_per_px: float | None = None
     sha256: bytes | None = None
     """The digest of ``content``, computed while it was read; ``None`` if not computed."""
+    validators: TileValidators | None = None
+    """How the server recognizes this version of the tile, if it says so."""
     attempts: int = 1
     """The number of calls, as in the errors of a call; a provider always returns 1."""
+
+
+@frozen(kw_only=True)
+class UnchangedTile:
+    """The answer to a conditional request: the provider still has the version that is stored."""
+
+    tile_id: TileId
+    attempts: int = 1
 
 
 class TileProvider(Protocol):
@@ -40,14 +50,21 @@ class TileProvider(Protocol):
         """A hash that distinguishes accounts without revealing the key."""
         ...
 
+    @property
+    def lists_versions(self) -> bool:
+        """Whether the listing shows that a tile has changed, by its date or its digest."""
+        ...
+
     def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
         """Return one page of an area's listing."""
         ...
 
-    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
-        """Return one tile."""
+    def fetch_tile(
+        self, tile_id: TileId, *, unless: TileValidators | None = None
+    ) -> FetchedTile | UnchangedTile:
+        """Return one tile, unless the server recognizes ``unless`` as its current version."""
         ...
 
 

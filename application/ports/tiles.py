@@ -126,8 +126,11 @@ class TileCatalogue(Protocol):
         """Return the visible ones of these tiles, in one query; pass a few thousand at most."""
         ...
 
-    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Mark tiles as used now; the least recently used tiles are evicted first."""
+    def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
+        """Mark tiles as used now; the least recently used tiles are evicted first.
+
+        ``confirmed`` also records that the provider still has the stored versions.
+        """
         ...
 
     def flush(self) -> None:

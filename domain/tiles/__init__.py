@@ -75,6 +75,7 @@ from tileferry.domain.tiles.metadata import (
     BlobRef,
     NewTile,
     TileMetadata,
+    TileValidators,
     replaces,
 )
 from tileferry.domain.tiles.picture import (
@@ -194,6 +195,7 @@ __all__ = [
     "TileSummary",
     "TileTemplate",
     "TileUploadStatus",
+    "TileValidators",
     "UploadBatchReport",
     "UploadOutcome",
     "UploadPasses",

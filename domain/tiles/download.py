@@ -29,6 +29,7 @@ from tileferry.domain.validation import (
     name,
     number,
     positive,
+    sha256_hex,
 )
 
 REQUEST_HASH_DIGITS = 16
@@ -109,6 +110,8 @@ class TileSummary:
     produced_at: datetime
     resolution_m_per_px: float = field(converter=as_float)
     estimated_bytes: int
+    sha256: str | None = None
+    """The digest of the tile's bytes, if the listing has one."""
 
     def __attrs_post_init__(self) -> None:
         if not (
@@ -119,6 +122,7 @@ class TileSummary:
             and 0.0 < self.resolution_m_per_px < math.inf
             and type(self.estimated_bytes) is int
             and 0 <= self.estimated_bytes <= TILE_BYTES_MAX
+            and self.sha256 is None
         ):
             check_fields(self, _SUMMARY_CHECKS)
 
@@ -128,6 +132,7 @@ _SUMMARY_CHECKS = {
     "produced_at": aware,
     "resolution_m_per_px": positive,
     "estimated_bytes": integer(0, TILE_BYTES_MAX),
+    "sha256": validators.optional(sha256_hex),
 }
 
 

@@ -71,6 +71,27 @@ def _check_location(instance: object, attribute: "Attribute[Any]", value: object
 _CHECKS = {"location": _check_location, "length": integer(0, TILE_BYTES_MAX)}
 
 
+VALIDATOR_CHARS_MAX = 256
+
+
+@frozen(kw_only=True)
+class TileValidators:
+    """What a server said to recognize the version of a tile, for a conditional request."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+
+    @classmethod
+    def from_headers(cls, etag: str | None, last_modified: str | None) -> "TileValidators | None":
+        """Return the validators in a response's headers; ``None`` if there are no usable ones."""
+        given = [text if text and _is_header_text(text) else None for text in (etag, last_modified)]
+        return cls(etag=given[0], last_modified=given[1]) if any(given) else None
+
+
+def _is_header_text(text: str) -> bool:
+    return text.isascii() and text.isprintable() and len(text) <= VALIDATOR_CHARS_MAX
+
+
 _FIRST_STATUSES = (VotingStatus.TRUSTED, VotingStatus.PENDING)
 
 
@@ -96,6 +117,7 @@ class NewTile:
     blob: BlobRef
     voting_status: VotingStatus = VotingStatus.TRUSTED
     """Trusted if it comes from the provider, pending if the aircraft captured it."""
+    validators: TileValidators | None = None
 
     def __attrs_post_init__(self) -> None:
         if not (
@@ -138,6 +160,14 @@ class TileMetadata:
     upload_attempts: int = field(default=0, validator=integer(0))
     stored_at: datetime = field(validator=aware)
     last_used_at: datetime = field(validator=aware)
+    reconfirmed_at: datetime | None = None
+    """When the provider last confirmed it as unchanged; ``None``: not since it was stored."""
+    validators: TileValidators | None = None
+
+    @property
+    def confirmed_at(self) -> datetime:
+        """When the tile was last known to be what the provider has."""
+        return self.stored_at if self.reconfirmed_at is None else self.reconfirmed_at
 
     @property
     def is_dated_ahead(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from attrs import field, frozen
+from attrs import field, frozen, validators
 
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles.gates import (
@@ -16,7 +16,7 @@ from tileferry.domain.tiles.gates import (
     SectorClass,
 )
 from tileferry.domain.tiles.metadata import TileMetadata
-from tileferry.domain.validation import aware, instance, integer
+from tileferry.domain.validation import aware, instance, integer, number
 
 _DAY = timedelta(days=1)
 
@@ -29,12 +29,8 @@ class Flaw(StrEnum):
     ABSENT = "absent"
     STALE = "stale"
     SUB_SPEC = "sub_spec"
+    UNCONFIRMED = "unconfirmed"
     DOWNGRADED = "downgraded"
-
-    @property
-    def is_repairable(self) -> bool:
-        """Whether it causes NO-GO, and a download may fix it."""
-        return self not in {Flaw.DOWNGRADED, Flaw.ABSENT}
 
     @property
     def meaning(self) -> str:
@@ -48,8 +44,13 @@ _MEANINGS = {
     Flaw.ABSENT: "absent at the provider",
     Flaw.STALE: "too old for the sector",
     Flaw.SUB_SPEC: "outside the accepted resolution",
+    Flaw.UNCONFIRMED: "not confirmed by the provider in time",
     Flaw.DOWNGRADED: "downgraded for age",
 }
+
+
+REPAIRABLE_FLAWS = frozenset({Flaw.DAMAGED, Flaw.HOLE, Flaw.STALE, Flaw.SUB_SPEC})
+"""They cause NO-GO, and fetching the tile may fix it. An unconfirmed tile has to be compared."""
 
 
 @frozen
@@ -74,6 +75,10 @@ class FlightStandard:
     holes_max: int = field(default=0, validator=integer(0))
     accepts_absent: bool = False
     """Whether tiles that the provider does not have are a warning instead of a reason."""
+    confirmed_within_days: float | None = field(
+        default=None, validator=validators.optional(number(0, 36_525))
+    )
+    """The time within which the provider must have delivered or confirmed each tile, if limited."""
     freshness: FreshnessRule = field(factory=FreshnessRule, validator=instance(FreshnessRule))
     resolution: ResolutionGate = field(factory=ResolutionGate, validator=instance(ResolutionGate))
 
@@ -88,12 +93,23 @@ class FlightStandard:
 
     def find_defects(self, tile: TileMetadata) -> tuple[Defect, ...]:
         """Return the defects of a tile that its metadata shows."""
-        age = self._check_age(tile)
+        resolution = None
         verdict = self.resolution.judge(tile.resolution_m_per_px)
-        if verdict is ResolutionVerdict.ACCEPTED:
-            return () if age is None else (age,)
-        resolution = self._build_resolution_defect(tile.resolution_m_per_px, verdict)
-        return (resolution,) if age is None else (age, resolution)
+        if verdict is not ResolutionVerdict.ACCEPTED:
+            resolution = self._build_resolution_defect(tile.resolution_m_per_px, verdict)
+        found = (self._check_age(tile), resolution, self._check_confirmation(tile))
+        # From a list: tuples of a generator are resized, and fill Python's free list of tuples.
+        return tuple([defect for defect in found if defect is not None])
+
+    def _check_confirmation(self, tile: TileMetadata) -> Defect | None:
+        limit_days = self.confirmed_within_days
+        if limit_days is None:
+            return None
+        days = (self.now - tile.confirmed_at) / _DAY
+        if days <= limit_days:
+            return None
+        detail = f"last confirmed {days:.0f} days ago, {limit_days:g} allowed"
+        return Defect(Flaw.UNCONFIRMED, days - limit_days, detail)
 
     def _check_age(self, tile: TileMetadata) -> Defect | None:
         ahead = tile.stored_at - self.now

@@ -20,9 +20,10 @@ _BITS = {
     Flaw.STALE: 4,
     Flaw.SUB_SPEC: 8,
     Flaw.DOWNGRADED: 16,
+    Flaw.UNCONFIRMED: 32,
     Flaw.ABSENT: 128,
 }
-_MARKS = [0, _BITS[Flaw.ABSENT], *range(_PRESENT, 32, 2)]
+_MARKS = [0, _BITS[Flaw.ABSENT], *range(_PRESENT, 64, 2)]
 """All possible marks of a tile: a hole, absent, or the present bit with any flaw bits."""
 _RUN = re.compile(rb"\x01+")
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import assert_never
 
 from attrs import field, frozen
 
@@ -31,6 +30,8 @@ class FetchMode(StrEnum):
     """Tiles that the cache cannot serve. A request that was completed before is a no-op."""
     REPAIR = "repair"
     """The same, but stored tiles are read to find damaged ones, and no request is a no-op."""
+    REFRESH = "refresh"
+    """Tiles that changed at the provider; an unchanged one is recorded as confirmed."""
     AGAIN = "again"
     """Every tile, whether it is stored or not."""
 
@@ -40,7 +41,7 @@ class FetchMode(StrEnum):
 
         It visits tiles that are stored already, so only its own record says how far it got.
         """
-        return self is FetchMode.AGAIN
+        return self in {FetchMode.REFRESH, FetchMode.AGAIN}
 
 
 @frozen(kw_only=True)
@@ -76,17 +77,19 @@ def is_current(stored: TileMetadata, listed: TileSummary) -> bool:
     """Return whether a stored tile is at least as new as what the provider lists.
 
     A date that was in the future when the tile was stored is wrong. Such a tile is current only
-    if the provider still lists the same date.
+    if the provider still lists the same date. Of two tiles with one date, a listed digest decides.
     """
-    if stored.is_dated_ahead:
-        return stored.produced_at == listed.produced_at
-    return stored.produced_at >= listed.produced_at
+    if stored.produced_at == listed.produced_at:
+        return listed.sha256 in {None, stored.blob.sha256}
+    return stored.produced_at > listed.produced_at and not stored.is_dated_ahead
 
 
 class Disposition(StrEnum):
     """What a download does with a listed tile."""
 
     FETCH = "fetch"
+    REVALIDATE = "revalidate"
+    """Fetch it if the provider has another version than the stored one."""
     REUSE = "reuse"
     """The cache has it, and it may serve this request."""
     REUSE_DOWNGRADED = "reuse_downgraded"
@@ -114,6 +117,8 @@ class TileSelection:
     gates: TileGates = field(validator=instance(TileGates))
     sector: SectorClass = field(validator=instance(SectorClass))
     mode: FetchMode = FetchMode.MISSING
+    lists_versions: bool = True
+    """Whether the listing shows that a tile has changed; otherwise each one is requested."""
     absent_ttl: timedelta = ABSENT_TTL
     """How long an absent tile is not requested again."""
 
@@ -145,15 +150,13 @@ class TileSelection:
 
         ``absent_at`` is when the provider last did not have it.
         """
-        match self.mode:
-            case FetchMode.MISSING | FetchMode.REPAIR:
-                label = None if stored is None else self.find_reuse_label(stored, listed)
-                if label is not None:
-                    return _REUSES[label]
-            case FetchMode.AGAIN:
-                pass
-            case _:
-                assert_never(self.mode)
+        label = None
+        if stored is not None and self.mode is not FetchMode.AGAIN:
+            label = self.find_reuse_label(stored, listed)
+        if label is not None:
+            if self.mode is FetchMode.REFRESH and not self.lists_versions:
+                return Disposition.REVALIDATE
+            return _REUSES[label]
         if not self.gates.accepts(listed):
             return Disposition.REFUSE_RESOLUTION
         if self.gates.find_label(listed, self.sector) is None:

@@ -79,6 +79,17 @@ def verify_command(
             help="Accept tiles that the provider does not have (default: c6.accept_absent).",
         ),
     ] = False,
+    confirmed_within: Annotated[
+        float | None,
+        typer.Option(
+            "--confirmed-within",
+            metavar="DAYS",
+            min=0,
+            max=3650,
+            help="Require that the provider delivered or confirmed each tile within DAYS"
+            " (default: c6.confirmed_within_days).",
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Check the metadata only; do not read the tiles.")
     ] = False,
@@ -119,7 +130,7 @@ def verify_command(
 
     has_area = bool(bbox or area)
     if not has_area and flight is None:
-        about_area = (zoom, sector, on, source, max_holes, geojson)
+        about_area = (zoom, sector, on, source, max_holes, confirmed_within, geojson)
         if quick or accept_absent or any(value is not None for value in about_area):
             raise typer.BadParameter("these options need an area; add --bbox, --area or --flight")
         _verify_all_tiles(config, json=json)
@@ -145,6 +156,7 @@ def verify_command(
                     source=source or installation.config.source,
                     holes_max=max_holes or 0,
                     accepts_absent=accept_absent or None,
+                    confirmed_within_days=confirmed_within,
                     quick=quick,
                 )
                 for coverage in parse_coverages(installation.config, bbox, area, zoom or "")
@@ -160,6 +172,7 @@ def verify_command(
                     on=day,
                     holes_max=max_holes or 0,
                     accepts_absent=accept_absent or None,
+                    confirmed_within_days=confirmed_within,
                     quick=quick,
                 )
         others = installation.flights.find_boxes(flight)
@@ -276,9 +289,12 @@ def _build_repair_commands(
 ) -> list[str]:
     """Return the commands that download the missing, damaged and unfit tiles, and no others.
 
-    Each needs --repair: otherwise damaged tiles would be taken as stored, and an area that was
-    downloaded before as complete.
+    They need --repair: otherwise damaged tiles would be taken as stored, and an area that was
+    downloaded before as complete. Unconfirmed tiles need --refresh.
     """
+    from tileferry.domain.tiles import Flaw
+    from tileferry.domain.tiles.readiness import REPAIRABLE_FLAWS
+
     config_option = [] if config is None else ["--config", str(config)]
     return [
         shlex.join(
@@ -286,11 +302,12 @@ def _build_repair_commands(
                 *("tileferry", "download", f"--bbox={box}"),
                 *("--zoom", ",".join(map(str, zooms))),
                 *("--flight", flight or "FLIGHT"),
-                *("--sector", report.standard.sector.value, "--repair"),
+                *("--sector", report.standard.sector.value, option),
                 *config_option,
             ]
         )
-        for box, zooms in report.find_repair_boxes()
+        for option, flaws in (("--repair", REPAIRABLE_FLAWS), ("--refresh", {Flaw.UNCONFIRMED}))
+        for box, zooms in report.find_repair_boxes(flaws)
     ]
 
 

@@ -84,6 +84,7 @@ _NAMES = {
     Flaw.STALE: "stale",
     Flaw.DOWNGRADED: "downgraded",
     Flaw.SUB_SPEC: "sub-spec",
+    Flaw.UNCONFIRMED: "unconfirmed",
     Flaw.DAMAGED: "damaged",
 }
 
@@ -96,6 +97,7 @@ _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
     Flaw.ABSENT: ("o", "o", "blue"),
     Flaw.STALE: ("S", "S", "yellow"),
     Flaw.SUB_SPEC: ("R", "R", "magenta"),
+    Flaw.UNCONFIRMED: ("?", "?", "yellow"),
     Flaw.DOWNGRADED: ("▒", "d", "cyan"),
 }
 
@@ -277,6 +279,7 @@ def _area_to_json(
         "flown_at": time_to_json(standard.flown_at),
         "max_holes": standard.holes_max,
         "accept_absent": standard.accepts_absent,
+        "confirmed_within_days": standard.confirmed_within_days,
         "bytes_checked": checked,
         "total": _count_to_json(report.total, checked=checked),
         "zooms": _zooms_to_json(report.by_zoom, checked=checked),
@@ -311,6 +314,7 @@ def _count_to_json(count: ReadinessCount, *, checked: bool) -> dict[str, int | N
         "stale": flaws[Flaw.STALE],
         "downgraded": flaws[Flaw.DOWNGRADED],
         "sub_spec": flaws[Flaw.SUB_SPEC],
+        "unconfirmed": flaws[Flaw.UNCONFIRMED],
         "damaged": flaws[Flaw.DAMAGED] if checked else None,
     }
 

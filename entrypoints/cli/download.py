@@ -56,6 +56,13 @@ def download_command(
             "--repair", help="Also check the stored tiles; fetch those damaged or too old."
         ),
     ] = False,
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh",
+            help="Compare the stored tiles with the provider; fetch those that changed.",
+        ),
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Fetch every tile again, including stored ones.")
     ] = False,
@@ -119,7 +126,7 @@ def download_command(
     if again and only_failed:
         raise typer.BadParameter("--again and --only-failed exclude each other")
     give_up_after_s = _parse_give_up_after(give_up_after, once=once)
-    mode = select_fetch_mode(repair=repair, again=again)
+    mode = select_fetch_mode(repair=repair, refresh=refresh, again=again)
     stop = StopSignals()
     progress = DownloadProgress(stop)
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:

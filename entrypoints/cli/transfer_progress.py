@@ -34,6 +34,7 @@ RATE_WINDOW_S = 10.0
 _FATE_NAMES = {
     TileFate.STORED: "stored",
     TileFate.DOWNGRADED: "downgraded",
+    TileFate.UNCHANGED: "unchanged",
     TileFate.REJECTED_RESOLUTION: "wrong resolution",
     TileFate.REJECTED_FRESHNESS: "too old",
     TileFate.MISSING: "absent at the provider",

@@ -61,6 +61,15 @@ class C6Config:
             "does not have."
         ),
     )
+    confirmed_within_days: float | None = field(
+        default=None,
+        validator=validators.optional(number(0, 3_650)),
+        metadata=doc(
+            "An area is ready only if each tile was delivered or confirmed within this time; by "
+            "default there is no limit.",
+            7.0,
+        ),
+    )
 
 
 @frozen(kw_only=True)

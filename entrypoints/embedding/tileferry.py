@@ -100,6 +100,7 @@ class Tileferry(Installation):
         flight: str,
         sector: SectorLike,
         repair: bool = False,
+        refresh: bool = False,
         again: bool = False,
         max_failures_share: float | None = None,
         far: bool = False,
@@ -110,9 +111,9 @@ class Tileferry(Installation):
 
         It goes on until the area is complete, or until nothing improved for ``give_up_after_s`` (by
         default ``c11.give_up_after_s``); with ``once`` it makes one pass. ``repair`` also checks
-        the stored tiles, and fetches those that are damaged or too old; ``again`` fetches every
-        tile, stored or not. The download aborts when more than ``max_failures_share`` (0 to 1) of
-        the tiles fail.
+        the stored tiles, and fetches those that are damaged or too old; ``refresh`` compares them
+        with the provider, and fetches those that changed; ``again`` fetches every tile, stored or
+        not. The download aborts when more than ``max_failures_share`` (0 to 1) of the tiles fail.
         ``far`` confirms an area that is far from the flight's other areas.
         """
         requests = [
@@ -124,7 +125,7 @@ class Tileferry(Installation):
         with self.hold_cache():
             downloader = self.build_downloader(
                 max_failures_share=max_failures_share,
-                mode=select_fetch_mode(repair=repair, again=again),
+                mode=select_fetch_mode(repair=repair, refresh=refresh, again=again),
             )
             session = self.build_download_session(
                 downloader, once=once, give_up_after_s=give_up_after_s
@@ -145,12 +146,14 @@ class Tileferry(Installation):
         on: date | None = None,
         max_holes: int = 0,
         accept_absent: bool | None = None,
+        confirmed_within_days: float | None = None,
         quick: bool = False,
     ) -> ReadinessReport:
         """Judge whether an area is ready for a flight today, or ``on`` a later day.
 
         All bytes are read and compared; ``quick`` judges from the metadata alone. ``accept_absent``
-        accepts tiles that the provider does not have; by default ``c6.accept_absent`` decides.
+        accepts tiles that the provider does not have, and ``confirmed_within_days`` limits the time
+        since each was confirmed; by default the settings in ``c6`` decide.
         """
         now = datetime.now(UTC)
         query = ReadinessQuery(
@@ -161,6 +164,7 @@ class Tileferry(Installation):
             source=self.config.source,
             holes_max=max_holes,
             accepts_absent=accept_absent,
+            confirmed_within_days=confirmed_within_days,
             quick=quick,
         )
         return self.readiness.check(query)
@@ -172,12 +176,18 @@ class Tileferry(Installation):
         on: date | None = None,
         max_holes: int = 0,
         accept_absent: bool | None = None,
+        confirmed_within_days: float | None = None,
         quick: bool = False,
     ) -> FlightVerdict:
         """Judge whether all areas of a flight are ready, each by its own sector and source."""
         found = self.flights.get_flight(flight)
         return self.readiness.check_flight(
-            found, on=on, holes_max=max_holes, accepts_absent=accept_absent, quick=quick
+            found,
+            on=on,
+            holes_max=max_holes,
+            accepts_absent=accept_absent,
+            confirmed_within_days=confirmed_within_days,
+            quick=quick,
         )
 
     def report_flight(

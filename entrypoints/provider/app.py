@@ -5,6 +5,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time, timedelta
+from email.utils import format_datetime
+from http import HTTPStatus
 from pathlib import Path
 
 from attrs import converters, field, frozen, validators
@@ -161,6 +163,7 @@ class ReferenceProvider:
                 chosen = self.plan.find_request_fault(asked)
                 fault = chosen[0] if chosen else None
                 answer = await self._serve(asked, request, chosen, plain=plain)
+                answer = answer_condition(request, answer)
             except RefusalError as refusal:
                 answer = to_error_response(refusal)
             self._record_request(asked, request, answer, fault)
@@ -208,7 +211,14 @@ class ReferenceProvider:
         if picture is None:
             picture = await run_in_threadpool(self._imagery.get_or_draw, tile)
         if plain:
-            return ProviderResponse(headers={"Content-Type": CONTENT_TYPE}, body=picture.content)
+            return ProviderResponse(
+                headers={
+                    "Content-Type": CONTENT_TYPE,
+                    "ETag": f'"{facts.produced_at:%Y%m%d%H%M}-{picture.repr_digest[9:25]}"',
+                    "Last-Modified": format_datetime(facts.produced_at, usegmt=True),
+                },
+                body=picture.content,
+            )
         return ProviderResponse(
             headers={
                 "Content-Type": CONTENT_TYPE,
@@ -318,6 +328,15 @@ def to_error_response(refusal: RefusalError) -> ProviderResponse:
     if refusal.status != 401:  # noqa: PLR2004  # the only status with an extra header
         return answer
     return error_response(refusal.status, refusal.code, refusal.message, WWW_Authenticate="Bearer")
+
+
+def answer_condition(request: Request, answer: ProviderResponse) -> ProviderResponse:
+    """Return a 304 without a body if the client has the current version already."""
+    etag, wanted = answer.headers.get("ETag"), request.headers.get("if-none-match")
+    if etag is None or wanted is None or answer.status != HTTPStatus.OK or etag != wanted:
+        return answer
+    kept = {name: text for name, text in answer.headers.items() if name != "Content-Type"}
+    return ProviderResponse(status=HTTPStatus.NOT_MODIFIED, headers=kept)
 
 
 def _parse_tile(request: Request) -> TileId:

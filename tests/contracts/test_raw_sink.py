@@ -133,6 +133,7 @@ def test_reopened_raw_partition_resumes(sink: RawSink) -> None:
         assert {tile.tile_id for tile in found} == set(TILES[:5])
         assert set(raw.tile_metadata_store.find_stored(TILES[4:7])) == {TILES[4]}
         assert raw.tile_metadata_store.find_stored(TILES[5:7]) == {}
+        raw.tile_metadata_store.mark_used(TILES[:2], confirmed=True)  # changes nothing
         journal, tiles = raw.journals.open(JOURNAL), TileSet(AREA.coverage)
         journal.read_into(tiles)
         journal.close()

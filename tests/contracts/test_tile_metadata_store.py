@@ -26,6 +26,7 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
     TileMetadata,
+    TileValidators,
     VotingStatus,
     replaces,
 )
@@ -203,6 +204,25 @@ def test_stored_tiles_are_found_by_id(metadata_env: MetadataEnv) -> None:
     assert found == {tile_id: get_row(metadata_env, tile_id) for tile_id in ids[3:]}
     assert metadata_env.store.find_stored([]) == {}
     assert metadata_env.store.freshness == FreshnessRule()
+
+
+def test_confirmed_tile_keeps_its_version(metadata_env: MetadataEnv) -> None:
+    validators = TileValidators(etag='W/"a\\"b,{}"', last_modified="Mon, 02 Nov 2026 10:00:00 GMT")
+    insert_tiles(metadata_env, new_tile(validators=validators), new_tile(evolve(TILE, x=1)))
+    stored = get_row(metadata_env)
+    assert (stored.reconfirmed_at, stored.confirmed_at) == (None, stored.stored_at)
+    assert (stored.validators, get_row(metadata_env, evolve(TILE, x=1)).validators) == (
+        (validators, None)
+    )
+    metadata_env.store.mark_used([TILE, evolve(TILE, x=99)], confirmed=True)
+    confirmed = get_row(metadata_env)
+    assert confirmed.confirmed_at == confirmed.last_used_at >= stored.stored_at
+    assert confirmed.reconfirmed_at is not None
+    assert evolve(confirmed, reconfirmed_at=None, last_used_at=stored.last_used_at) == stored
+    assert get_row(metadata_env, evolve(TILE, x=1)).reconfirmed_at is None
+    insert_tiles(metadata_env, new_tile())
+    replaced = get_row(metadata_env)
+    assert (replaced.reconfirmed_at, replaced.validators) == (None, None)
 
 
 def test_area_query_is_ordered_by_column(metadata_env: MetadataEnv) -> None:

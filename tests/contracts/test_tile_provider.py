@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from types import NoneType
@@ -14,7 +15,7 @@ import pytest
 from support.hostile_provider import ConnectionScript, respond_with, run_raw_server
 from support.pictures import make_picture
 from support.provider import RunningProvider
-from support.tile_providers import KEY, KINDS, TIGHT_LIMITS
+from support.tile_providers import KEY, KINDS, TIGHT_LIMITS, fetch_whole_tile
 
 from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
@@ -98,8 +99,8 @@ def test_fetched_tile_is_the_requested_one(
     new_provider: NewProvider, reference_provider: RunningProvider
 ) -> None:
     with new_provider(reference_provider.url) as provider:
-        tile = provider.fetch_tile(TILE)
-        other = provider.fetch_tile(TileId(source="satellite", zoom=14, x=9_831, y=5_544))
+        tile = fetch_whole_tile(provider, TILE)
+        other = fetch_whole_tile(provider, TileId(source="satellite", zoom=14, x=9_831, y=5_544))
     assert tile.tile_id == TILE
     assert inspect_picture(tile.content).kind == "jpg"
     assert tile.sha256 == sha256(tile.content).digest()
@@ -112,7 +113,7 @@ def test_tiles_can_be_fetched_from_many_threads(
 ) -> None:
     tiles = list(TileCoverage(bbox=AREA, zoom_levels=[11]).tiles("satellite"))
     with new_provider(reference_provider.url) as provider, ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(provider.fetch_tile, tiles))
+        found = list(threads.map(partial(fetch_whole_tile, provider), tiles))
     assert [tile.tile_id for tile in found] == tiles
     assert len({tile.sha256 for tile in found}) == len(tiles)
     assert set(reference_provider.fetched.values()) == {1}
@@ -123,7 +124,7 @@ def test_request_sends_user_agent_and_identity_encoding(new_provider: NewProvide
         run_raw_server(respond_with(WHOLE, PICTURE)) as server,
         new_provider(server.url) as provider,
     ):
-        assert provider.fetch_tile(TILE).content == PICTURE
+        assert fetch_whole_tile(provider, TILE).content == PICTURE
     (request,) = server.requests
     sent = request.decode().lower()
     assert f"user-agent: tileferry/{version('tileferry')}\r\n" in sent

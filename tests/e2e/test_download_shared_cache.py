@@ -1,5 +1,6 @@
 """A tile is fetched once: for any flight, area, sector and import, and when an area is repaired."""
 
+import json
 import os
 import shlex
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from attrs import define
 from sqlalchemy import text
-from support.download_operator import DownloadOperator, RunningCommand, wait_until
+from support.download_operator import DownloadOperator, RunningCommand, XyzOperator, wait_until
 from support.operator import CommandResult, enter_environment, run_in_process
 from support.provider import RunningProvider, serve_provider
 from support.scripted_provider import KEY
@@ -43,9 +44,10 @@ class SharedCacheEnv:
             *(*sector, *options, "--json"),
         )
 
-    def verify(self, box: str = WEST) -> CommandResult:
+    def verify(self, box: str = WEST, *options: str) -> CommandResult:
         return run_in_process(
-            *("cache", "verify", f"--bbox={box}", "--zoom", str(ZOOM), "--flight", "F1", "--json")
+            *("cache", "verify", f"--bbox={box}", "--zoom", str(ZOOM), "--flight", "F1"),
+            *(*options, "--json"),
         )
 
     def count_fetches(self) -> Counter[str]:
@@ -195,3 +197,66 @@ def test_killed_repair_or_repetition_fetches_no_stored_tile_again(
     env.count_fetches()
     assert run_in_process(*arguments).code == 0
     assert env.count_fetches() == dict.fromkeys(set(tiles) - stored, 1)
+
+
+# Refresh
+
+
+def test_refresh_by_listing_transfers_only_what_changed(env: SharedCacheEnv) -> None:
+    tiles = len(list_tiles(WEST))
+    assert env.download(WEST, "F1", "--sector", "active_conflict").code == 0
+    env.execute(
+        "UPDATE tiles SET stored_at = now() - interval '9 days', last_used_at = stored_at,"
+        " produced_at = produced_at - CASE WHEN (x + y) % 9 = 0 THEN interval '1 day'"
+        " ELSE interval '0' END"
+    )
+    changed = {tile for tile in list_tiles(WEST) if sum(map(int, tile.split("/")[1:])) % 9 == 0}
+    assert changed
+    env.count_fetches()
+    old = env.verify(WEST, "--confirmed-within", "7")
+    assert (old.code, old.json["total"]["unconfirmed"]) == (3, tiles)
+    assert old.json["reasons"] == [f"{tiles} tiles not confirmed by the provider in time"]
+    assert env.verify(WEST).code == 0, "it is not required by default"
+    (line,) = old.json["mend"]
+    assert "--refresh" in line
+    ran = run_in_process(*shlex.split(line)[1:], "--json")
+    assert (ran.code, ran.json["tiles_reused"]) == (0, tiles - len(changed))
+    assert env.count_fetches() == dict.fromkeys(changed, 1)
+    assert env.verify(WEST, "--confirmed-within", "7").code == 0
+
+
+def test_unconfirmed_tiles_are_shown_in_text_and_geojson(
+    env: SharedCacheEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert env.download(WEST, "F1", "--sector", "active_conflict").code == 0
+    env.execute("UPDATE tiles SET stored_at = now() - interval '9 days'")
+    monkeypatch.setenv("TILEFERRY_C6_CONFIRMED_WITHIN_DAYS", "7")
+    area = ("cache", "verify", f"--bbox={WEST}", "--zoom", str(ZOOM))
+    shown = run_in_process(*area)
+    assert shown.code == 3
+    assert "unconfirmed" in shown.out
+    assert "last confirmed 9 days ago, 7 allowed" in shown.out
+    features = json.loads(run_in_process(*area, "--geojson", "-").out)["features"]
+    assert {feature["properties"]["kind"] for feature in features} == {"unconfirmed"}
+
+
+def test_refresh_of_plain_server_transfers_no_unchanged_body(
+    env: SharedCacheEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = XyzOperator(env.operator.home, env.operator.database_url, env.provider.url)
+    monkeypatch.delenv("TILEFERRY_C11_SATELLITE_PROVIDER_URL")
+    enter_environment(monkeypatch, plain.home, plain.environment)
+    tiles = len(list_tiles(WEST))
+    first = env.download(WEST, "F1")
+    assert (first.code, first.json["tiles_downloaded"]) == (0, tiles), first.err
+    env.provider.reset()
+    ran = env.download(WEST, "F1", "--refresh")
+    assert (ran.code, ran.json["tiles_reused"], ran.json["bytes_downloaded"]) == (0, tiles, 0)
+    assert [line.status for line in env.provider.requests] == [304] * tiles
+    env.execute("UPDATE tiles SET etag = '\"another\"' WHERE (x + y) % 9 = 0")
+    changed = {tile for tile in list_tiles(WEST) if sum(map(int, tile.split("/")[1:])) % 9 == 0}
+    env.provider.reset()
+    again = env.download(WEST, "F1", "--refresh")
+    assert (again.code, again.json["tiles_reused"]) == (0, tiles - len(changed))
+    whole = {line.tile for line in env.provider.requests if line.status == 200}
+    assert (whole, len(env.provider.requests)) == (changed, tiles)

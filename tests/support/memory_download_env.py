@@ -20,7 +20,7 @@ from tileferry.adapters.memory import (
     MemoryTileStore,
 )
 from tileferry.application import AreaDownload
-from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.ports.provider import FetchedTile, UnchangedTile
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import (
     BBox,
@@ -32,6 +32,7 @@ from tileferry.domain.tiles import (
     TileCoverage,
     TileId,
     TileSummary,
+    TileValidators,
 )
 
 BOX = BBox(west=36.0, south=50.0, east=36.3, north=50.2)
@@ -60,6 +61,7 @@ class MemoryProvider:
     source: str = "satellite"
     key_hash: str = "0" * 16
     page_size: int = 1_000
+    lists_versions: bool = True
     lines: dict[TileId, dict[str, Any]] = field(factory=dict)
     """What the listing says of a tile instead of the usual."""
     answers: dict[TileId, dict[str, Any]] = field(factory=dict)
@@ -99,9 +101,13 @@ class MemoryProvider:
         }
         return TileSummary(**(usual | self.lines.get(tile, {})))
 
-    def fetch_tile(self, tile_id: TileId) -> FetchedTile:
-        """Return a tile."""
+    def fetch_tile(
+        self, tile_id: TileId, *, unless: TileValidators | None = None
+    ) -> FetchedTile | UnchangedTile:
+        """Return a tile, unless it has the version that is told."""
         self._record_call(tile_id)
+        if unless is not None and unless == self.answers.get(tile_id, {}).get("validators"):
+            return UnchangedTile(tile_id=tile_id)
         return FetchedTile(
             tile_id=tile_id, content=tile_content(tile_id), **self.answers.get(tile_id, {})
         )

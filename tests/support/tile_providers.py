@@ -19,8 +19,8 @@ from tileferry.adapters.http import (
 )
 from tileferry.adapters.system import SystemClock
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.provider import TileProvider
-from tileferry.domain.tiles import RequestSpacing, TileServer, TileTemplate
+from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.domain.tiles import RequestSpacing, TileId, TileServer, TileTemplate, TileValidators
 
 KEY = "canary-api-key"
 """Also the one of the reference provider."""
@@ -99,3 +99,12 @@ KINDS: dict[str, Callable[..., AbstractContextManager[TileProvider]]] = {
     "satellite": open_satellite_provider,
     "xyz": open_xyz_provider,
 }
+
+
+def fetch_whole_tile(
+    provider: TileProvider, tile_id: TileId, unless: TileValidators | None = None
+) -> FetchedTile:
+    """Fetch a tile that must not be answered as unchanged."""
+    tile = provider.fetch_tile(tile_id, unless=unless)
+    assert isinstance(tile, FetchedTile)
+    return tile

@@ -221,8 +221,8 @@ class RawTileMetadata:
         found = (entry for entry in self._rows.entries() if entry.tile_id in wanted)
         return {entry.tile_id: self._to_metadata(entry) for entry in found}
 
-    def mark_used(self, tile_ids: Sequence[TileId]) -> None:
-        """Do nothing: tiles are never evicted from a raw partition."""
+    def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
+        """Do nothing: tiles are never evicted from a raw partition, which is written once."""
 
     # The segment index
 

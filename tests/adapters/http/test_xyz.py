@@ -13,11 +13,12 @@ from support.hostile_provider import respond_with, run_raw_server
 from support.managers import create_pace
 from support.pictures import make_picture
 from support.provider import RunningProvider
-from support.tile_providers import KEY, create_tile_server, open_xyz_provider
+from support.tile_providers import KEY, create_tile_server, fetch_whole_tile, open_xyz_provider
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application import AuditTrail, RetryManager
 from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.ports.provider import UnchangedTile
 from tileferry.domain.errors import InvalidValueError, NotPermittedError, SatelliteProviderError
 from tileferry.domain.retry import DOWNLOAD_POLICY
 from tileferry.domain.tiles import (
@@ -27,6 +28,7 @@ from tileferry.domain.tiles import (
     RequestSpacing,
     TileCoverage,
     TileId,
+    TileValidators,
 )
 
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
@@ -53,7 +55,7 @@ def test_tile_url_follows_the_template_and_only_it_contains_the_key(
         run_raw_server(GOOD) as server,
         open_xyz_provider(server.url, path=path, httpx=httpx) as provider,
     ):
-        tile = provider.fetch_tile(TILE)
+        tile = fetch_whole_tile(provider, TILE)
     assert (tile.content, tile.produced_at, tile.resolution_m_per_px) == (PICTURE, None, None)
     (request,) = server.requests
     sent = request.decode()
@@ -69,7 +71,7 @@ def test_last_modified_is_not_used_as_capture_time() -> None:
         run_raw_server(respond_with(head, PICTURE)) as server,
         open_xyz_provider(server.url) as provider,
     ):
-        assert provider.fetch_tile(TILE).produced_at is None
+        assert fetch_whole_tile(provider, TILE).produced_at is None
         line = provider.fetch_listing_page(AREA.bbox, AREA.zoom_levels, None).tiles[0]
     assert line.produced_at.date().isoformat() == "2026-10-01"
 
@@ -152,7 +154,7 @@ def test_invariant_33_server_with_an_untrusted_certificate_is_rejected(
         open_xyz_provider(server.url, ca_file=ca_file, httpx=httpx) as provider,
     ):
         if served:
-            assert provider.fetch_tile(TILE).content == PICTURE
+            assert fetch_whole_tile(provider, TILE).content == PICTURE
             return
         with pytest.raises(SatelliteProviderError) as failure:
             provider.fetch_tile(TILE)
@@ -260,3 +262,42 @@ def test_invariant_34_key_cut_off_in_a_library_message_is_redacted() -> None:
             with pytest.raises(SatelliteProviderError) as raised:
                 longer.fetch_tile(TILE)
             assert KEY[:4] not in f"{raised.value} {raised.value!r}"
+
+
+# Conditional requests
+
+
+@pytest.mark.parametrize("httpx", [False, True])
+def test_version_that_the_server_still_has_transfers_no_body(*, httpx: bool) -> None:
+    head = f'{HEAD}\nETag: W/"v\\1"\nLast-Modified: Mon, 02 Nov 2026 10:00:00 GMT'
+    with (
+        run_raw_server(respond_with(head, PICTURE)) as server,
+        open_xyz_provider(server.url, httpx=httpx) as provider,
+    ):
+        validators = fetch_whole_tile(provider, TILE).validators
+    assert validators == TileValidators(
+        etag='W/"v\\1"', last_modified="Mon, 02 Nov 2026 10:00:00 GMT"
+    )
+    unchanged = "HTTP/1.1 304 Not Modified"
+    with (
+        run_raw_server(respond_with(unchanged)) as server,
+        open_xyz_provider(server.url, httpx=httpx) as provider,
+    ):
+        answer = provider.fetch_tile(TILE, unless=validators)
+        assert answer == UnchangedTile(tile_id=TILE)
+        with pytest.raises(SatelliteProviderError):
+            provider.fetch_tile(TILE)  # it was not asked for
+    conditional, plain = (request.decode().lower() for request in server.requests)
+    assert 'if-none-match: w/"v\\1"\r\n' in conditional
+    assert "if-modified-since: mon, 02 nov 2026 10:00:00 gmt\r\n" in conditional
+    assert "if-none-match" not in plain
+
+
+@pytest.mark.parametrize("etag", [f'"{KEY}"', "x" * 300, ""])
+def test_unusable_or_revealing_etag_is_not_kept(etag: str) -> None:
+    with (
+        run_raw_server(respond_with(f"{HEAD}\nETag: {etag}", PICTURE)) as server,
+        open_xyz_provider(server.url, path="/{z}/{x}/{y}?key={api_key}") as provider,
+    ):
+        assert fetch_whole_tile(provider, TILE).validators is None
+        assert not provider.lists_versions

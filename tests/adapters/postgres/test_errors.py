@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
-from support.tile_rows import TILE, create_metadata_store, create_tile, store_tiles
+from support.tile_rows import TILE, create_metadata_store
 
 from tileferry.adapters.postgres import Database, get_schema_status, upgrade
 from tileferry.domain.errors import DatabaseError, InvalidValueError, TileManagerError
@@ -176,7 +176,6 @@ def test_empty_outdated_or_newer_schema_is_rejected(empty_database_url: str) -> 
         f"database: the schema is at 0001; this version needs {needed}; upgrade the database schema"
     )
     store = create_metadata_store(database)
-    store_tiles(store, create_tile())
     refusal = _get_error(lambda: store.increment_upload_attempts(TILE))
     assert 'column "upload_attempts" does not exist; upgrade the database schema' in refusal
     upgrade(database)

@@ -218,7 +218,8 @@ def test_nonblocking_flaws_get_no_repair_box(rows: MemoryTileMetadataStore) -> N
         rows, *(new_tile(one, days=400 if one == old else 1) for one in tiles if one != missing)
     )
     report = report_readiness(rows, standard=REAR)
-    assert {patch.flaw.is_repairable for patch in report.iter_patches()} == {True, False}
+    flaws = {patch.flaw for patch in report.iter_patches()}
+    assert flaws == {Flaw.DOWNGRADED, Flaw.HOLE}
     ((box, zooms),) = report.find_repair_boxes()
     assert list(TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")) == [missing]
 

@@ -27,7 +27,7 @@ from tileferry.adapters.memory import (
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports.downloads import TileFate, WorkCancelled
 from tileferry.application.ports.progress import DownloadStarted
-from tileferry.application.ports.provider import FetchedTile, TileProvider
+from tileferry.application.ports.provider import FetchedTile, TileProvider, UnchangedTile
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
@@ -43,6 +43,7 @@ from tileferry.domain.tiles import (
     ProviderFault,
     SectorClass,
     TileId,
+    TileValidators,
 )
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -265,10 +266,12 @@ def test_call_in_flight_at_close_is_not_retried_or_audited(
     fetch_tile = area.provider.fetch_tile
 
     class EndsMeanwhile:
-        def fetch_tile(self, tile_id: TileId) -> FetchedTile:
+        def fetch_tile(
+            self, tile_id: TileId, *, unless: TileValidators | None
+        ) -> FetchedTile | UnchangedTile:
             if area.provider.asked:
                 calls.close()
-            return fetch_tile(tile_id)
+            return fetch_tile(tile_id, unless=unless)
 
     calls.provider = cast("TileProvider", EndsMeanwhile())
     with pytest.raises(WorkCancelled):

@@ -1,6 +1,6 @@
 """Tiles that are in the cache are not fetched again, whoever brought them."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.download_env import RecordingListener
@@ -10,11 +10,13 @@ from support.memory_download_env import (
     MemoryDownloadEnv,
     create_fault,
     create_request,
+    tile_content,
 )
 
-from tileferry.application import AreaDownload, DownloadSettings
+from tileferry.application import AreaDownload, DownloadSettings, GroupLimits
 from tileferry.application.download import listing_selector
 from tileferry.application.download.area_download import SESSION_MAX
+from tileferry.application.ports.downloads import TileFate
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import (
     DownloadBatchReport,
@@ -22,6 +24,7 @@ from tileferry.domain.tiles import (
     ProviderFault,
     SectorClass,
     TileId,
+    TileValidators,
 )
 from tileferry.domain.tiles.selection import FetchMode
 
@@ -142,6 +145,76 @@ def test_interrupted_repair_resumes(area: MemoryDownloadEnv) -> None:
     assert area.provider.fetched == [tiles[0], tiles[2], tiles[3]]
     journal = area.journals.open(create_request().journal_name(area.provider.key_hash))
     assert (journal.complete, journal.count) == (True, 10)
+
+
+# Refresh
+
+
+def test_refresh_confirms_unchanged_tiles_by_the_listing(area: MemoryDownloadEnv) -> None:
+    changed = area.provider.tiles[3]
+    area.provider.lines[changed] = {"produced_at": PRODUCED + timedelta(days=1)}
+    area.bench.clock.advance(3 * 86_400)
+    report = download(area, FetchMode.REFRESH)
+    assert (report.outcome, report.tiles_downloaded, report.tiles_reused) == (SUCCESS, 10, 9)
+    assert area.provider.fetched == [changed]
+    now = datetime.fromtimestamp(area.bench.clock.now(), UTC)
+    assert {tile.confirmed_at for tile in area.metadata.all_tiles()} == {now}
+    assert download(area).outcome is DownloadOutcome.IDEMPOTENT_NO_OP
+
+
+@pytest.fixture
+def plain_area() -> MemoryDownloadEnv:
+    """Ten stored tiles of a server whose listing shows no versions; the last has no ETag."""
+    env = MemoryDownloadEnv.with_tiles(10)
+    env.provider.lists_versions = False
+    for tile in env.provider.tiles[:-1]:
+        env.provider.answers[tile] = {"validators": TileValidators(etag=f'"{tile}"')}
+    download(env)
+    env.provider.asked.clear()
+    env.room.asked.clear()
+    env.bench.clock.advance(3 * 86_400)
+    return env
+
+
+def test_refresh_of_plain_server_transfers_only_what_changed(
+    plain_area: MemoryDownloadEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_selector, "LOOKUP_TILES_MAX", 3)
+    tiles = plain_area.provider.tiles
+    plain_area.provider.answers[tiles[0]] = {"validators": TileValidators(etag='"new"')}
+    watcher = RecordingListener()
+    settings = DownloadSettings(mode=FetchMode.REFRESH, group=GroupLimits(tiles_max=4))
+    report = plain_area.create_download(
+        progress=watcher, settings=settings
+    ).download_tiles_for_area(create_request())
+    assert (report.outcome, report.tiles_downloaded, report.tiles_reused) == (SUCCESS, 10, 8)
+    assert (watcher.fates.count(TileFate.UNCHANGED), watcher.safe[-1]) == (8, 10)
+    assert plain_area.provider.fetched == tiles, "each is asked for once"
+    assert report.bytes_downloaded == sum(len(tile_content(tile)) for tile in (tiles[0], tiles[-1]))
+    assert plain_area.room.asked == [0], "a new version takes the place of the old one"
+    rows = plain_area.metadata.find_stored(tiles)
+    now = datetime.fromtimestamp(plain_area.bench.clock.now(), UTC)
+    assert {row.confirmed_at for row in rows.values()} == {now}
+    assert rows[tiles[0]].validators == TileValidators(etag='"new"')
+
+
+def test_interrupted_refresh_resumes(plain_area: MemoryDownloadEnv) -> None:
+    tiles = plain_area.provider.tiles
+    plain_area.provider.faults[tiles[5]] = [create_fault(ProviderFault.UNAUTHORIZED)]
+    with pytest.raises(SatelliteProviderError):
+        download(plain_area, FetchMode.REFRESH)
+    plain_area.provider.asked.clear()
+    report = download(plain_area, FetchMode.REFRESH)
+    assert (report.outcome, report.tiles_reused) == (SUCCESS, 9)
+    assert plain_area.provider.fetched == tiles[5:]
+
+
+def test_lost_tile_is_fetched_whole_by_refresh(plain_area: MemoryDownloadEnv) -> None:
+    lost = plain_area.provider.tiles[2]
+    damage(plain_area, lost)
+    report = download(plain_area, FetchMode.REFRESH)
+    assert (report.outcome, report.tiles_reused) == (SUCCESS, 8)
+    assert plain_area.store.read_tile(lost) == tile_content(lost)
 
 
 # Again

@@ -17,6 +17,7 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
     TileMetadata,
+    TileValidators,
     VotingStatus,
     replaces,
 )
@@ -208,3 +209,21 @@ def test_future_production_date_does_not_win() -> None:
     true = make_new_tile(produced_at=NOON - timedelta(days=30))
     assert replaces(true, make_stored_tile(produced_at=NOON + timedelta(days=2)))
     assert not replaces(true, make_stored_tile(produced_at=NOON + timedelta(days=1)))
+
+
+@pytest.mark.parametrize(
+    ("etag", "last_modified", "expected"),
+    [
+        ('"a"', "yesterday", TileValidators(etag='"a"', last_modified="yesterday")),
+        ('"a"', None, TileValidators(etag='"a"')),
+        (None, "now", TileValidators(last_modified="now")),
+        (None, None, None),
+        ("", "", None),
+        ("x" * 257, "a\nb", None),
+        ("\u00e4", None, None),
+    ],
+)
+def test_only_plain_and_short_validators_are_kept(
+    etag: str | None, last_modified: str | None, expected: TileValidators | None
+) -> None:
+    assert TileValidators.from_headers(etag, last_modified) == expected

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,6 +111,17 @@ def test_rejected_resolution_is_sub_spec_in_addition_to_other_flaws() -> None:
     assert find_flaws(make_standard(), make_tile(1, m_per_px=float("nan")))[0][0] is Flaw.SUB_SPEC
 
 
+def test_tile_must_be_confirmed_within_the_limit() -> None:
+    tile = evolve(make_tile(1), stored_at=NOW - 30 * DAY)
+    assert find_flaws(make_standard(), tile) == []
+    week = make_standard(confirmed_within_days=7)
+    expected = [(Flaw.UNCONFIRMED, "last confirmed 30 days ago, 7 allowed")]
+    assert find_flaws(week, tile) == expected
+    assert find_flaws(week, evolve(tile, reconfirmed_at=NOW - 7 * DAY)) == []
+    verdict = judge_area({15: make_count(unconfirmed=2)}, week)
+    assert verdict.reasons == ("2 tiles not confirmed by the provider in time",)
+
+
 @pytest.mark.parametrize(
     ("worse", "better"),
     [
@@ -213,7 +225,9 @@ def test_go_requires_absence_of_blocking_flaws(count: ReadinessCount, holes_max:
     ready = (
         flaws[Flaw.HOLE] <= holes_max
         and (count.present != 0 or flaws[Flaw.HOLE] == 0)
-        and not any(flaws[flaw] for flaw in (Flaw.DAMAGED, Flaw.ABSENT, Flaw.STALE, Flaw.SUB_SPEC))
+        and not any(
+            tiles for flaw, tiles in flaws.items() if flaw not in {Flaw.HOLE, Flaw.DOWNGRADED}
+        )
     )
     assert verdict.is_go == ready
     said = len(verdict.reasons) + len(verdict.warnings)

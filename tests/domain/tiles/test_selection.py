@@ -8,7 +8,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileferry.domain.errors import FreshnessRejectionError
+from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     BlobRef,
     FreshnessLabel,
@@ -91,6 +91,27 @@ def test_stored_tile_is_reused_if_it_may_serve_the_request(
     for mode in (FetchMode.MISSING, FetchMode.REPAIR):
         assert make_rule(sector, mode).select(listed, stored) is expected
     assert expected.is_reuse == (expected.value.startswith("reuse"))
+
+
+def test_refresh_compares_by_listing_or_by_request() -> None:
+    listing = make_rule(mode=FetchMode.REFRESH)
+    assert listing.select(make_listed(), make_stored()) is Disposition.REUSE
+    assert listing.select(make_listed(9), make_stored()) is Disposition.FETCH
+    plain = evolve(listing, lists_versions=False)
+    assert plain.select(make_listed(), make_stored()) is Disposition.REVALIDATE
+    assert plain.select(make_listed(), None) is Disposition.FETCH
+    assert plain.select(make_listed(9), make_stored()) is Disposition.FETCH
+    missing = evolve(plain, mode=FetchMode.MISSING)
+    assert missing.select(make_listed(), make_stored()) is Disposition.REUSE
+
+
+def test_listed_digest_decides_between_tiles_of_one_date() -> None:
+    same, other = evolve(make_listed(), sha256="ab" * 32), evolve(make_listed(), sha256="cd" * 32)
+    assert is_current(make_stored(), same)
+    assert not is_current(make_stored(), other)
+    assert is_current(make_stored(9), other), "it is newer"
+    with pytest.raises(InvalidValueError, match="sha256"):
+        evolve(make_listed(), sha256="no digest")
 
 
 def test_every_accepted_tile_is_fetched_again_on_request() -> None:

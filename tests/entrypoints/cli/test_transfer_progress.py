@@ -72,7 +72,7 @@ def test_outcomes_are_counted_by_fate(progress: DownloadProgress) -> None:
         progress(TileProcessed(fate, 0))
     assert progress.describe_outcomes() == (
         "3 already in the cache, 1 downgraded, 1 failed, 1 absent at the provider, 1 too old,"
-        " 1 wrong resolution, 2 stored"
+        " 1 wrong resolution, 2 stored, 1 unchanged"
     )
     progress(TilesStored(tiles=2))
     assert progress.safe_in_all == 5
