@@ -138,7 +138,7 @@ def test_invariant_34_key_is_absent_after_tls_network_or_database_failure(
 def test_invariant_34_key_is_absent_from_crash_traceback(
     operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def defective(provider: HttpTileProvider, *_args: object) -> None:
+    def defective(provider: HttpTileProvider, *_args: object, **_named: object) -> None:
         raise RuntimeError(dict(provider.client.headers))
 
     monkeypatch.setattr(HttpTileProvider, where, defective)

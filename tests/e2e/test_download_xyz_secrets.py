@@ -126,7 +126,7 @@ def test_invariant_34_key_in_url_is_absent_after_tls_or_network_failure(
 def test_invariant_34_key_in_url_is_absent_from_crash_traceback(
     operator: XyzOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def defective(provider: XyzTileProvider, *_args: object) -> None:
+    def defective(provider: XyzTileProvider, *_args: object, **_named: object) -> None:
         raise RuntimeError(repr(provider))
 
     monkeypatch.setattr(XyzTileProvider, "fetch_tile", defective)
