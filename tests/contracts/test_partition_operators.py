@@ -309,6 +309,7 @@ def test_retry_repeats_the_newest_run_that_has_raw_data(control_plane: ControlPl
 def test_backfill_of_past_dates_from_plain_server_is_refused(control_plane: ControlPlane) -> None:
     plain = ImageryDates(source=KEY.source, is_dated=False)
     partitions = evolve(control_plane.partitions, imagery=plain)
+    control_plane.pass_time(365 * 86_400)
     with pytest.raises(UndatedImageryError, match="2026-03-01"):
         partitions.plan(create_backfill_request(1, 2))
     allowed = evolve(partitions, imagery=evolve(plain, allow_undated=True))

@@ -72,7 +72,7 @@ def test_invariant_42_download_stores_only_whole_images(
     settings = {"TILEFERRY_C11_MAX_5XX_RETRIES": "0", "TILEFERRY_C11_MAX_CONCURRENT_REQUESTS": "1"}
     with serve_until_close(provider, spoil, headers) as server:
         operator = DownloadOperator(tmp_path, database_url, server.url, settings)
-        ran = operator.run_in_process(*DOWNLOAD, "--json")
+        ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 3
     assert (ran.json["tiles_downloaded"], ran.json["tiles_requested"]) == (2, 3)
     verdict = operator.run_in_process("cache", "verify", *AREA, "--json")
