@@ -142,7 +142,7 @@ def check_alerts(raised: Sequence[AlertChanged]) -> Iterator[CheckResult]:
         yield ok("alerts", "none")
     for alert in raised:
         limit = alert.threshold_per_minute
-        allowed = "no limit is set any more" if limit is None else f"limit {limit:g} per minute"
+        allowed = "the limit was removed" if limit is None else f"limit {limit:g} per minute"
         yield warning(
             "alerts",
             f"{alert.retry_category}: {alert.retries} retries in {alert.window_seconds:g} s,"

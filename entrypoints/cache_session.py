@@ -65,7 +65,7 @@ class CacheSession:
     clock: Clock
 
     def check(self) -> None:
-        """Check what ``hold`` checks, without the lock: for those who only read."""
+        """Check what ``hold`` checks, without the lock; for read-only use."""
         make_folder(self.root)
         get_schema_status(self.database()).check()
         self.identity().check()

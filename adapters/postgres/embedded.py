@@ -134,7 +134,7 @@ class EmbeddedServer:
                 with self._lock_for_change(wait), opened_lock(self._users) as users:
                     return not self._keep.exists() and try_lock(users) and self._stop()
             except (DatabaseError, OSError, KeyboardInterrupt):
-                return False  # left running, or stopping by itself; the next command goes on
+                return False  # left running, or stopping by itself; the next command continues
 
     # for an operator
 
@@ -298,7 +298,7 @@ class EmbeddedServer:
             if not wait.pause():
                 raise DatabaseError(
                     problem=f"the embedded server in {self.data_dir} is not ready after "
-                    f"{wait.timeout_s:.0f} s, and goes on starting: "
+                    f"{wait.timeout_s:.0f} s, and is still starting: "
                     f"{self._process.read_last_message() or 'it does not answer'}",
                     remedy="run again later, or raise database_start_timeout_s",
                 )

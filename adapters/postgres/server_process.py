@@ -41,7 +41,7 @@ _ENVIRONMENT = ("PATH", "TZ", "LD_LIBRARY_PATH")
 # no zombie, and outlives us.
 _IN_BACKGROUND = ("/bin/sh", "-c", 'exec "$@" &', "sh")
 _INITDB_OPTIONS = {
-    "auth-local": "trust",  # only who can enter the folder reaches the socket
+    "auth-local": "trust",  # access to the folder protects the socket
     "auth-host": "reject",
     # Independent of the system's locales, which an upgrade of the system may change.
     "locale": "C",

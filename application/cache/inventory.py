@@ -49,7 +49,7 @@ class CacheInventory:
         )
 
     def count_by_flight(self) -> list[TileGroup]:
-        """Return the tiles of each flight; tiles that flights share count for each of them."""
+        """Return the tiles of each flight; a shared tile counts for each of its flights."""
         return [
             TileGroup(
                 name=item.flight.flight_id,

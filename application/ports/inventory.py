@@ -114,7 +114,7 @@ class CompactableStore(Protocol):
         ...
 
     def compact(self, *, live_share_min: float = ...) -> Sequence[CompactedFile]:
-        """Rewrite files of which less than this share is in use."""
+        """Rewrite files with less than this share in use."""
         ...
 
 

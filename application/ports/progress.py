@@ -117,7 +117,7 @@ class PassScheduled:
     """``None`` if the area was never listed."""
     delay_s: float
     gives_up_in_s: float
-    """How long the session goes on if nothing improves."""
+    """How long the session continues if nothing improves."""
 
 
 @frozen(kw_only=True)

@@ -309,7 +309,7 @@ class IdempotencyManager:
             raise ResultNotStorableError(
                 key=call.key,
                 problem=format_error(error),
-                remedy="the operation was carried out and will not be again; return a value of "
+                remedy="the operation was carried out and will not run again; return a value of "
                 "the declared result_type that the codec can encode",
             ) from error
         return content

@@ -47,7 +47,7 @@ class Remedy(StrEnum):
     )
     SET_PRODUCED_AT = "state when the imagery was produced"
     SHOW_OTHER_RUN = "look at run {error.other_run_id}"
-    SHOW_AUDIT_STATS = "look at the retries of the last hour, and at what they call"
+    SHOW_AUDIT_STATS = "check the retries of the last hour and the services they call"
     TAIL_AUDIT_LOG = "list the entries of the audit log"
     UPLOAD_CAPTURES = "upload them first"
     UPGRADE_DATABASE = "upgrade the database schema"

@@ -89,7 +89,7 @@ class _Timeline:
         """Return how an attempt fails that begins at ``start_s``, after ``earlier`` others.
 
         ``None`` means that it succeeds, or that the log does not tell. Attempts without a wait
-        between them are told apart by their number.
+        between them are distinguished by their number.
         """
         last = len(self.attempts) - 1
         if start_s >= self._failing_until_s - _ROUNDING_S and not self._fails_forever:

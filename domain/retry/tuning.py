@@ -3,7 +3,7 @@
 The number of attempts follows from the successes by attempt: attempts that never helped are
 dropped once enough calls made them, and attempts are added while the last one still helps. Delays
 are lengthened only if the replay keeps every success with fewer retries. Shorter delays are never
-proposed: the log does not tell whether an earlier attempt would have succeeded.
+proposed: the log does not show whether an earlier attempt would have succeeded.
 """
 
 import math
@@ -73,7 +73,7 @@ class TuningReport:
 
     name: str
     policy: RetryPolicy
-    """The policy of today."""
+    """The current policy."""
     calls: int
     """Calls with a retryable failure."""
     attempts: tuple[AttemptSuccess, ...] = ()

@@ -50,8 +50,8 @@ def record_error(
 ) -> Change[Run]:
     """End an attempt with an error. The run waits for its retry, or is given up.
 
-    An attempt that ``improved`` the result starts the count of failures again: the policy limits
-    how often a run fails in vain. Work is finite, so this cannot go on forever; the deadline still
+    An attempt that ``improved`` the result resets the count of failures: the policy limits
+    how often a run fails without progress. Work is finite, so this ends; the deadline still
     counts from the submission.
     """
     RECORD_ERROR.permit(run.subject, run.status, actor, now)

@@ -79,7 +79,7 @@ def take_batch(
 
     ``retries_allowed`` is the number of retry tokens of each source. Tokens delay, they do not
     reorder: where a retry needs a token that its source does not have, the line of that source
-    stops, and later runs wait behind it, new ones too. So nobody starves: a run waits only for
+    stops, and later runs wait behind it, new ones too. So no run starves: a run waits only for
     runs that are before it in the queue, whose number cannot grow, and tokens refill with time.
 
     A run that has lost a worker is claimed alone, so that if it kills its worker again, no other
@@ -109,7 +109,7 @@ QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_success=0.1, refill_per_s=
 
 Each retry of a failed run costs one token. The refill keeps a queue moving that contains only
 retries; without one, a line whose head needs a token would never move again. A run costs nothing
-if it is new, was rescued from a lost worker, was given back, was retried by an operator, or waited
+if it is new, was rescued from a lost worker, was returned, was retried by an operator, or waited
 because its source asked for it. None of these adds load that the source did not have before.
 """
 ADMIT_MAX = 1_000

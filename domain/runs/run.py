@@ -37,7 +37,7 @@ ERROR_CODES = (Final.code, Retryable.code, RateLimited.code)
 
 class RunStatus(StrEnum):
     DISCOVERED = "discovered"
-    """Queued: submitted, or given back by a worker that stopped."""
+    """Queued: submitted, or returned by a worker that stopped."""
     PROCESSING = "processing"
     """A worker holds its lease."""
     PASSED = "passed"

@@ -152,7 +152,7 @@ class PruneRule:
                 field="PruneRule",
                 value="no criterion",
                 problem="would remove every tile",
-                remedy="say which tiles to remove",
+                remedy="specify which tiles to remove",
             )
 
     def matches(self, tile: TileMetadata, *, is_owned: bool) -> bool:

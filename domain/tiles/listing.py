@@ -73,7 +73,7 @@ class ListingProgress:
         self._cursors.add(known)
 
     def _check_limits(self, cursor: str, elapsed_s: float) -> None:
-        """Raise if the listing goes on beyond a limit."""
+        """Raise if the listing exceeds a limit."""
         limits = self.limits
         exceeded = None
         if self._pages >= limits.pages_max:

@@ -241,7 +241,7 @@ def _read_jpeg_marker(reader: _Reader, start: int) -> tuple[int, int]:
             reader.require(len(reader.content) + 1)  # only padding is left
         reader.refuse_damaged("the JPEG image lacks a marker")
     if found[1][0] in _JPEG_ALONE:
-        reader.refuse_damaged("the JPEG image has a marker where none may be")
+        reader.refuse_damaged("the JPEG image has a misplaced marker")
     return found[1][0], found.end()
 
 

@@ -38,7 +38,7 @@ def stats_command(
 ) -> None:
     """Show the size of the cache and its limits.
 
-    By flight, tiles that flights share count for each of them.
+    With --by flight, a shared tile counts for each of its flights.
     """
     from attrs import asdict
 

@@ -64,7 +64,7 @@ def prune_command(
     from tileferry.entrypoints.cli.partition_options import ask_confirmation
 
     if not unowned and unused_days is None and source is None:
-        raise typer.BadParameter("say what to remove: --unowned, --unused-days or --source")
+        raise typer.BadParameter("specify what to remove: --unowned, --unused-days or --source")
     if source is not None:
         check_source(source, field="--source")
     with open_installation(config) as installation:
@@ -103,7 +103,7 @@ def compact_command(
 ) -> None:
     """Free the space of deleted and replaced tiles.
 
-    Rewrites the files of which less than 90 % is in use; the tiles stay readable meanwhile.
+    Rewrites files that are less than 90 % in use; tiles stay readable meanwhile.
 
     Exit codes: 0 done, or nothing to do; 3 damaged tiles were left where they are; 4 the cache is
     in use.

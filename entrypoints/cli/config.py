@@ -71,7 +71,7 @@ def init_command(
     ] = None,
     user: Annotated[
         bool,
-        typer.Option("--user", help="Write the user's file, which all folders of this user share."),
+        typer.Option("--user", help="Write the user's own file, which applies in every folder."),
     ] = False,
     config: ConfigFile = None,  # noqa: ARG001  # accepted by all commands; unused here
     json: JsonFlag = False,

@@ -78,7 +78,7 @@ def status_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
 def start_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Start the embedded server and keep it running.
 
-    Other commands then join it; without this, each starts it and stops it again. `tileferry db
+    Other commands then connect to it; otherwise, each command starts and stops it. `tileferry db
     stop` stops it.
     """
     from tileferry.entrypoints.cli.output import (
@@ -131,7 +131,7 @@ def _describe_status(status: "ServerStatus") -> dict[str, str]:
 def shell_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None:
     """Open psql on the configured database, embedded or not. With --json, show how to connect.
 
-    Statements can be piped in; then the first error ends it with exit code 7.
+    Statements can be piped in; the first error then ends the command with exit code 7.
     """
     import sys
 

@@ -85,7 +85,7 @@ def download_command(
         typer.Option(
             "--give-up-after",
             metavar="DURATION",
-            help="End when nothing improved for this long, such as 90s or 2h"
+            help="Stop when nothing has improved for this long, such as 90s or 2h"
             " (default: c11.give_up_after_s, 30m).",
         ),
     ] = None,
@@ -96,8 +96,8 @@ def download_command(
 
     The flight keeps the areas: `tileferry flight` shows and pins them.
 
-    Tiles that are in the cache already are not fetched, whichever flight or import brought them,
-    unless the provider has newer ones or the sector refuses them.
+    Tiles already in the cache, even from another flight or an import, are not fetched again unless
+    the provider has newer ones or the sector refuses them.
     Failed tiles are retried in later passes, until the area is complete or nothing improves.
 
     Exit codes: 0 done, or nothing to do; 3 some tiles failed, were refused by a gate or are absent

@@ -262,7 +262,7 @@ def _suggest_command(found: PartitionDetails) -> str:
     if found.has_raw:
         return f'To retry it anyway: tileferry state retry {key} --reason "…"'
     return (
-        "The raw sink has no raw partition of it, so nothing can be retried. To extract it again:"
+        "The raw sink has no raw partition for it, so nothing can be retried. To extract it again:"
         f" tileferry backfill plan --source {key.source} --customer-id {key.customer_id}"
         f" --query {key.query_name} --from {key.logical_date} --to {key.logical_date} …"
     )

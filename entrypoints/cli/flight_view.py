@@ -108,8 +108,9 @@ def _format_distance(box: BBox, others: Sequence[BBox]) -> str:
 
 _CHANGES = {
     "pin": "Flight {flight} is pinned: {tiles} in {areas} are protected from eviction.",
-    "unpin": "Flight {flight} is unpinned: {own} of no other flight can be evicted.",
-    "remove": "Flight {flight} was removed with {areas}: {own} of no other flight can be evicted.",
+    "unpin": "Flight {flight} is unpinned: {own} that no other flight needs can be evicted.",
+    "remove": "Flight {flight} and {areas} were removed:"
+    " {own} that no other flight needs can be evicted.",
 }
 
 

@@ -121,8 +121,8 @@ def reopen_command(
 ) -> None:
     """Print the SQL that gives given-up tiles one more attempt. Changes nothing.
 
-    A giveup is a human's decision, so no command reopens one: check the statements, then run them
-    yourself with `tileferry db shell`.
+    Reopening a giveup is a human decision, so no command does it: check the statements, then run
+    them yourself with `tileferry db shell`.
     """
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import TileId
@@ -136,7 +136,7 @@ def reopen_command(
 
     why = parse_reason(reason)
     if bool(tiles) == (flight is not None):
-        raise typer.BadParameter("give the tiles to reopen, or --flight")
+        raise typer.BadParameter("name the tiles to reopen, or use --flight")
     with blame_option("TILE"):
         ids = [TileId.parse(tile) for tile in tiles or ()]
     with open_installation(config) as installation:

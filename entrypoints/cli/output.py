@@ -77,7 +77,7 @@ def open_installation(
 
 
 def hold_cache(installation: "Installation", wait: str | None) -> "AbstractContextManager[None]":
-    """Lock the cache; while another process holds it, say who and wait as long as ``wait``."""
+    """Lock the cache; while another process holds it, name it and wait up to ``wait``."""
     from tileferry.entrypoints.cli.parsing import parse_wait
 
     return installation.hold_cache(

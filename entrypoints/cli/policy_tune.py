@@ -49,10 +49,10 @@ def tune_command(
 ) -> None:
     """Propose policies from past retries, and simulate their effect.
 
-    Nothing is changed: it prints the settings to add. Successes by attempt decide the number of
-    attempts. The effect is compared with the policy of today and with the standard mode of the
-    AWS SDKs (3 attempts, random waits up to 1 and 2 s, at most 500 tokens of retries), assuming
-    that each call recovers when it did.
+    Changes nothing: it prints the settings to add. The proposed number of attempts is based on the
+    successes by attempt. The effect is compared with the current policy and with the standard mode
+    of the AWS SDKs (3 attempts, random waits of up to 1 and 2 s, a quota of 500 retry tokens),
+    assuming that each call would have recovered at the same time.
     """
     from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_since

@@ -110,7 +110,7 @@ class DownloadProgress(ProgressState):
                 pass
 
     def _begin_pass(self, event: PassScheduled) -> None:
-        """Keep what the last pass stored; the other tiles are counted anew."""
+        """Keep what the last pass stored; the other tiles are counted again."""
         self.already_stored += self.safe
         self._stored_in_passes += self.safe
         self.safe = 0

@@ -248,7 +248,7 @@ def render_partition(found: PartitionDetails) -> RenderableType:
 
 
 def _describe_newest_run(found: PartitionDetails) -> str:
-    raw = "" if found.has_raw else "; the raw sink has no raw partition of it"
+    raw = "" if found.has_raw else "; the raw sink has no raw partition for it"
     return f"{found.newest.run.status.value.replace('_', ' ')}{raw}"
 
 

@@ -63,7 +63,7 @@ def worker_command(
     """Process queued runs. Start as many workers as you like.
 
     Prints a line when a run starts and ends. The first signal drains: the current run may finish
-    within worker.drain_s, else it returns to the queue. The second signal exits immediately;
+    within worker.drain_s, or it returns to the queue. The second signal exits immediately;
     another worker takes the run when its lease expires.
 
     With --until-idle the worker also waits for runs that are due but need a retry token.

@@ -153,7 +153,7 @@ _SECRETS = {
     "audit.alert_webhook_url": f"set {to_variable_name('audit.alert_webhook_url')}",
 }
 """Settings that only their owner may read, and where else they can be set. The address of a webhook
-is one: who knows it can write to it."""
+is one: anyone who knows it can post to it."""
 
 
 def _check_private(file: Path, mode: int, path: str, elsewhere: str) -> None:

@@ -134,7 +134,7 @@ class C11Config:
     give_up_after_s: float = field(
         default=DOWNLOAD_SESSION_POLICY.deadline_s or 0.0,
         validator=number(0, 43_200),
-        metadata=doc("A download ends when nothing improved for this long, in seconds."),
+        metadata=doc("A download stops when nothing has improved for this long (seconds)."),
     )
     retry_budget_capacity: float = field(
         default=RetryBudget().capacity,

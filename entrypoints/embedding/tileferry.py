@@ -109,7 +109,7 @@ class Tileferry(Installation):
     ) -> DownloadBatchReport:
         """Download the tiles of an area, or of several, for a flight; call it again to resume.
 
-        It goes on until the area is complete, or until nothing improved for ``give_up_after_s`` (by
+        It runs until the area is complete, or nothing has improved for ``give_up_after_s`` (by
         default ``c11.give_up_after_s``); with ``once`` it makes one pass. ``repair`` also checks
         the stored tiles, and fetches those that are damaged or too old; ``refresh`` compares them
         with the provider, and fetches those that changed; ``again`` fetches every tile, stored or

@@ -193,7 +193,7 @@ def test_raised_alerts_are_warnings() -> None:
     assert found.verdict is CheckStatus.WARNING
     assert found.found.startswith("RETRY_API_REQUEST: 45 retries in 60 s, limit 10 per minute;")
     (unlimited,) = health.check_alerts([evolve(alert, threshold_per_minute=None)])
-    assert "no limit is set any more" in unlimited.found
+    assert "the limit was removed" in unlimited.found
 
 
 STRONG = health.ServerSettings(

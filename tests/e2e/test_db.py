@@ -167,7 +167,7 @@ def test_slow_start_ends_with_a_clear_line(embedded: EmbeddedOperator) -> None:
     go = delay_start(embedded.data_dir / "pgdata")
     ran = embedded.run("runs", "list", TILEFERRY_DATABASE_START_TIMEOUT_S="1")
     assert ran.code == 7
-    assert "is not ready after 1 s, and goes on starting: LOG:" in ran.err
+    assert "is not ready after 1 s, and is still starting: LOG:" in ran.err
     assert ran.err.count("\n") == 1
     with subprocess.Popen(  # noqa: S603  # our own command
         [*embedded.command, "runs", "list"],

@@ -237,8 +237,8 @@ def test_reopen_requires_a_reason_and_tiles(operator: DownloadOperator) -> None:
     for arguments, said in (
         (("--flight", "F1"), "--reason"),
         (("--flight", "F1", "--reason", " "), "--reason"),
-        (("--reason", "x"), "give the tiles to reopen, or --flight"),
-        (("cam/1/0/0", "--flight", "F1", "--reason", "x"), "give the tiles to reopen"),
+        (("--reason", "x"), "name the tiles to reopen, or use --flight"),
+        (("cam/1/0/0", "--flight", "F1", "--reason", "x"), "name the tiles to reopen"),
         (("nonsense", "--reason", "x"), "TILE: "),
         ((f"{SOURCE}/16/39000/22000", "--reason", "x"), "is pending, not given up"),
     ):

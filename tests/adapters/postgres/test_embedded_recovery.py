@@ -255,7 +255,7 @@ def test_server_started_by_others_is_not_started_twice(data_dir: Path) -> None:
     assert pid
     socket_file, aside = (data_dir / "pgdata" / name for name in (".s.PGSQL.5432", "aside"))
     socket_file.rename(aside)
-    with pytest.raises(DatabaseError, match="is not ready after 2 s, and goes on starting"):
+    with pytest.raises(DatabaseError, match="is not ready after 2 s, and is still starting"):
         server.join()
     aside.rename(socket_file)
     server.join()
@@ -304,7 +304,7 @@ def test_start_beyond_the_limit_goes_on_without_the_command(data_dir: Path) -> N
     server = EmbeddedServer(data_dir, start_timeout_s=1.0)
     with pytest.raises(DatabaseError) as caught:
         server.join()
-    assert "is not ready after 1 s, and goes on starting: LOG: " in str(caught.value)
+    assert "is not ready after 1 s, and is still starting: LOG: " in str(caught.value)
     assert "raise database_start_timeout_s" in str(caught.value)
     status = server.find_status()
     assert (status.state, status.users) == (ServerState.STARTING, 0)

@@ -109,7 +109,7 @@ def test_unserializable_result_type_is_rejected_before_running(form: OnceForm) -
 @once_forms
 def test_unserializable_result_is_not_computed_twice(form: OnceForm) -> None:
     bench, second = RetryBench(), ScriptedOperation()
-    with pytest.raises(ResultNotStorableError, match="was carried out and will not be again"):
+    with pytest.raises(ResultNotStorableError, match="was carried out and will not run again"):
         form(bench.create_idempotency_manager(), ScriptedOperation(result={1, 2}))
     with pytest.raises(RecordedFailureError, match="ResultNotStorableError"):
         form(bench.create_idempotency_manager(), second)
