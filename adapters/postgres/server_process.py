@@ -271,14 +271,19 @@ def share_programs(installed: Path, shared: Path) -> Path:
     """Return a copy of the server's programs that every user can read; make it if there is none.
 
     The copy is for root, whose server runs as another user, if the programs are installed below a
-    private folder: we change no permission of a folder that we did not create.
+    private folder: we change no permission of a folder that we did not create. The programs find
+    their libraries, which are beside the package, by a relative path.
     """
+    package = installed.parent
     copy = shared / f"postgres-{version(PACKAGE)}"
     draft = shared / f"{DRAFT}{secrets.token_hex(4)}"
     try:
         if not copy.exists():
             shared.mkdir(parents=True, exist_ok=True, mode=0o755)
-            shutil.copytree(installed, draft, symlinks=True)
+            for source in (installed, package.with_name(f"{package.name}.libs")):
+                if source.exists():
+                    relative = source.relative_to(package.parent)
+                    shutil.copytree(source, draft / relative, symlinks=True)
             for path in (draft, *draft.rglob("*")):
                 if not path.is_symlink():
                     path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
@@ -293,7 +298,7 @@ def share_programs(installed: Path, shared: Path) -> Path:
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return copy
+    return copy / installed.relative_to(package.parent)
 
 
 def _get_data_argument(folder: Path, account: Account | None) -> str:

@@ -24,7 +24,12 @@ from tileferry.adapters.postgres import (
     server_socket,
     start_embedded,
 )
-from tileferry.adapters.postgres.server_process import Account, ServerProcess, find_binaries
+from tileferry.adapters.postgres.server_process import (
+    PACKAGE,
+    Account,
+    ServerProcess,
+    find_binaries,
+)
 from tileferry.domain.errors import DatabaseError
 
 IN_ORDER = "restore the folder from a backup, or delete it to start with an empty database"
@@ -363,19 +368,23 @@ def test_root_is_told_what_its_server_cannot_use(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
 def test_root_can_use_programs_below_a_private_folder(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    private = tmp_path / "venv"
+    private, new = tmp_path / "venv", tmp_path / "data"
     shared = Path(tempfile.mkdtemp())
     shared.chmod(0o755)
-    shutil.copytree(find_binaries().parent, private, symlinks=True)
+    installed = find_binaries().parent
+    packages = installed.parent.parent
+    for source in (installed, packages / f"{PACKAGE}.libs"):
+        shutil.copytree(source, private / source.relative_to(packages), symlinks=True)
     private.chmod(0o700)
-    unreachable = property(lambda server: _with_binaries(server, private / "bin", shared))
+    binaries = private / installed.relative_to(packages) / "bin"
+    unreachable = property(lambda server: _with_binaries(server, binaries, shared))
     monkeypatch.setattr(EmbeddedServer, "_process", unreachable)
     try:
         for _ in range(2):  # copied once, then used
-            assert start_embedded(data_dir).startswith("postgresql://")
-            assert EmbeddedServer(data_dir).leave()
+            assert start_embedded(new).startswith("postgresql://")
+            assert EmbeddedServer(new).leave()
         assert [path.name for path in shared.iterdir()] == ["postgres-0.6.0"]
     finally:
         shutil.rmtree(shared)
