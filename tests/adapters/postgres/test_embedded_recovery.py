@@ -20,7 +20,6 @@ from support.postgres_server import PostgresServerProcess, delay_start
 from tileferry.adapters.postgres import (
     EmbeddedServer,
     ServerState,
-    server_process,
     server_socket,
     start_embedded,
 )
@@ -271,7 +270,9 @@ def test_server_started_by_others_is_not_started_twice(data_dir: Path) -> None:
 def start_by_hand(pgdata: Path) -> None:
     """Start a server as `pg_ctl` does, without our locks."""
     as_owner = {"user": pgdata.stat().st_uid} if os.geteuid() == 0 else {}
-    program = server_process.find_binaries() / "pg_ctl"
+    account = Account.of_owner(pgdata) if as_owner else None
+    process = ServerProcess(data_dir=pgdata.parent, pgdata=pgdata, log=pgdata.parent / "log")
+    program = process._find_program("pg_ctl", account)
     command = [
         program,
         "-w",
