@@ -16,11 +16,11 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench figures soak lock format clean
+.PHONY: help setup test coverage check demo bench figures soak powerloss lock format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## make .venv from requirements.lock
 
@@ -62,6 +62,8 @@ bench: $(READY)  ## measure against peers; writes build/bench.json
 figures: $(READY)  ## print the figures of the code base beside their goals
 	@$(BIN)/python tests/architecture/test_figures.py
 
+IMAGES ?= 2000
+
 SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_weather.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py tests/e2e/test_db_crash.py \
 	tests/adapters/filesystem/journal/test_store_crash.py \
 	tests/adapters/filesystem/segments/test_store_crash.py tests/adapters/filesystem/raw/test_sink_crash.py tests/e2e/test_partition_acquisition.py \
@@ -70,6 +72,9 @@ SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_weather.
 soak: $(READY)  ## many more crashes, many more examples
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/adapters/postgres/test_work_store_machine.py --timeout=1800
+
+powerloss: $(READY)  ## cut the power block by block, on a real file system (root, Linux)
+	PYTHONPATH=tests $(BIN)/python -m powerloss --images $(IMAGES)
 
 lock:  ## resolve requirements.lock anew: versions and hashes, no index address
 	$(PYTHON) -m venv build/lock
