@@ -1,7 +1,7 @@
 """The network side of httpx, with a limit on what may come before a response.
 
 httpx skips "100 Continue" and "103 Early Hints" without counting them. A provider that sends them
-without end would keep a thread busy for as long as it likes, even after the caller has given up.
+without end would keep a thread busy forever, even after the caller has given up.
 """
 
 import ssl

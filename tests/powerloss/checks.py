@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from typing import cast
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from powerloss.workload import (
     AREAS,
@@ -66,8 +66,13 @@ class DiskCheck:
             yield Violation("41", f"no recovery: {type(error).__name__}: {error}")
 
     def finish(self) -> Iterator[Violation]:
-        """Repeat the interrupted downloads: they must complete."""
-        with Tileferry(self.site.create_config()) as ferry:
+        """Repeat the interrupted downloads: they must complete.
+
+        The reservation of the interrupted download is named after the path of the cache, which is
+        another one here, so it is still there: a larger budget makes up for it.
+        """
+        site = evolve(self.site, budget_bytes=2 * self.site.budget_bytes)
+        with Tileferry(site.create_config()) as ferry:
             for flight in ("F1", "F2"):
                 area = AREAS[flight]
                 report = ferry.download(

@@ -53,11 +53,12 @@ class Site:
 
     disk: Path
     provider_url: str
+    budget_bytes: int = BUDGET_BYTES
 
     def create_config(self) -> Config:
         return Config(
             data_dir=self.disk / "postgres",
-            c6=C6Config(budget_bytes=BUDGET_BYTES, free_space_reserve_bytes=0),
+            c6=C6Config(budget_bytes=self.budget_bytes, free_space_reserve_bytes=0),
             c11=C11Config(
                 cache_root=self.disk / "cache",
                 satellite_provider_url=self.provider_url,
