@@ -23,6 +23,7 @@ from tileferry.domain.errors import (
     FlightStateNotOnGroundError,
     InvalidStateError,
     InvalidValueError,
+    SatelliteProviderError,
 )
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import DownloadOutcome, TileId
@@ -130,6 +131,8 @@ def test_tile_failures_within_allowed_share_are_tolerated(env: EmbeddingEnv) -> 
     env.provider.set_faults({"fault": "503", "tile": "14/9840/5563"})
     config = evolve(env.create_config(), c11=evolve(env.create_config().c11, max_5xx_retries=0))
     with Tileferry(config) as ferry:
+        with pytest.raises(SatelliteProviderError):
+            ferry.download(flight="F7", once=True, **AREA)
         report = ferry.download(flight="F7", max_failures_share=0.5, once=True, **AREA)
     assert (report.outcome, report.tiles_failed) == (DownloadOutcome.PARTIAL, 1)
 
