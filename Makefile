@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench figures soak powerloss lock format clean
+.PHONY: help setup test coverage check demo bench figures soak powerloss lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -48,7 +48,7 @@ check: $(READY)  ## lint, format, types, architecture, dependencies
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy -p tileferry.domain -p tileferry.application -p tileferry.adapters -p tileferry.entrypoints -p tileferry.migrations
-	$(BIN)/mypy tests benchmarks
+	$(BIN)/mypy tests benchmarks tools
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 
@@ -76,11 +76,25 @@ soak: $(READY)  ## many more crashes, many more examples
 powerloss: $(READY)  ## cut the power block by block, on a real file system (root, Linux)
 	PYTHONPATH=tests $(BIN)/python -m powerloss --images $(IMAGES)
 
-lock:  ## resolve requirements.lock anew: versions and hashes, no index address
+LOCK    := build/lock/bin
+COMPILE := $(LOCK)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate
+
+lock: build/lock/.ready  ## update requirements.lock, the SBOM and the licences; no index address
+	$(COMPILE) --upgrade --generate-hashes --all-extras --group dev --output-file requirements.lock pyproject.toml
+	@$(MAKE) --no-print-directory sbom
+
+# Which packages are locked for the product, and which for its extras: the rest is for development.
+sbom: build/lock/.ready  ## list what is locked and its licences: sbom.cdx.json and _docs/licences.md
+	$(COMPILE) --constraints requirements.lock --output-file build/lock/required.txt pyproject.toml
+	$(COMPILE) --constraints requirements.lock --all-extras --output-file build/lock/shipped.txt pyproject.toml
+	$(LOCK)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --short-PURLs \
+		--output-file build/lock/sbom.json requirements.lock
+	$(LOCK)/python tools/sbom.py
+
+build/lock/.ready:
 	$(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --all-extras --group dev --output-file requirements.lock pyproject.toml
+	$(LOCK)/python -m pip install --quiet --disable-pip-version-check --upgrade pip uv 'cyclonedx-bom[validation]' packaging
+	@touch $@
 
 format: $(READY)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
