@@ -102,9 +102,10 @@ class Container(containers.DeclarativeContainer):
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
     flight_book = providers.Singleton(factories.build_flight_book, config, database)
+    cache_mark = providers.Singleton(FileCacheMark, root=cache_root)
     cache_identity = providers.Singleton(
         CacheIdentity,
-        mark=providers.Singleton(FileCacheMark, root=cache_root),
+        mark=cache_mark,
         bindings=providers.Singleton(PostgresCacheBindings, database=database),
         ledger=cache_ledger,
         place=providers.Singleton(describe_location, cache_root),
@@ -121,7 +122,13 @@ class Container(containers.DeclarativeContainer):
     logger = providers.Callable(logging.getLogger, "tileferry.c11")
     journals = providers.Singleton(FileJournalStore, root=cache_root, logger=logger)
     budget_enforcer = providers.Singleton(
-        factories.build_cache_budget, config, cache_ledger, disk, tile_store, journals
+        factories.build_cache_budget,
+        config,
+        cache_ledger,
+        disk,
+        tile_store,
+        journals,
+        mark=cache_mark,
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
     local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider)

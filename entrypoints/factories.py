@@ -1,7 +1,6 @@
 """Factories of the parts that the container assembles, configured by the settings."""
 
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from tileferry.adapters.filesystem import (
+    FileCacheMark,
     FileFdrClient,
     FileJournalStore,
     FlightRecordFile,
@@ -41,6 +41,7 @@ from tileferry.adapters.system import (
     SystemClock,
     SystemDisk,
     ThreadWorkers,
+    describe_location,
 )
 from tileferry.adapters.telemetry.log_audit import LogAuditSink
 from tileferry.application import (
@@ -117,8 +118,14 @@ def build_cache_budget(
     disk: SystemDisk,
     store: SegmentTileStore,
     journals: FileJournalStore,
+    *,
+    mark: FileCacheMark,
 ) -> CacheBudget:
     """Return the cache budget with its configured limits."""
+
+    def find_reservation_id() -> str:
+        # A cache that was moved or mounted elsewhere after a crash releases its own reservation.
+        return mark.read() or describe_location(config.c11.cache_root)
 
     def reclaim() -> None:
         store.forget_locations()
@@ -130,7 +137,7 @@ def build_cache_budget(
         reclaim=reclaim,
         before_eviction=journals.discard_complete,
         # Only the lock holder can reserve space, so an existing reservation with this id is stale.
-        reservation_id=f"{socket.gethostname()}:{config.c11.cache_root}",
+        find_reservation_id=find_reservation_id,
         budget_bytes=get_budget_bytes(config, disk),
         free_space_reserve_bytes=get_reserve_bytes(config, disk),
     )

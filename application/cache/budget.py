@@ -13,7 +13,7 @@ from tileferry.domain.tiles import (
     TileId,
     plan_eviction,
 )
-from tileferry.domain.validation import integer, text
+from tileferry.domain.validation import integer
 
 
 @define(kw_only=True)
@@ -26,8 +26,8 @@ class CacheBudget:
     """Frees the disk space of evicted tiles."""
     before_eviction: Callable[[], object] = lambda: None
     """Called before tiles are evicted: completed downloads are no longer complete then."""
-    reservation_id: str = field(validator=text)
-    """Identifies the reservation of this process."""
+    find_reservation_id: Callable[[], str]
+    """Returns the name of this cache's reservation; called while the cache is held."""
     budget_bytes: int = field(validator=integer(0))
     free_space_reserve_bytes: int = field(validator=integer(0))
 
@@ -41,7 +41,7 @@ class CacheBudget:
                 if result.evicted:
                     self.before_eviction()
                 books.evict(result.evicted)
-                books.reserve(self.reservation_id, estimated_bytes)
+                books.reserve(self.find_reservation_id(), estimated_bytes)
         if result.evicted:
             self.reclaim()
         return result
@@ -54,8 +54,8 @@ class CacheBudget:
             return self._plan(estimated_bytes, books, keep)
 
     def release_headroom(self) -> None:
-        """Release the reservation of this process."""
-        self.ledger.release(self.reservation_id)
+        """Release the reservation of this cache."""
+        self.ledger.release(self.find_reservation_id())
 
     def _plan(
         self, estimated_bytes: int, books: LedgerTransaction, keep: Container[TileId]

@@ -8,6 +8,7 @@ from support.download_operator import DOWNLOAD, DownloadOperator
 from support.operator import run_in_process
 
 from tileferry.adapters.postgres import Database
+from tileferry.entrypoints.installation import Installation
 
 CURE = "empty the table bound_cache"
 UNBINDING = "DELETE FROM bound_cache;"
@@ -72,3 +73,15 @@ def test_moved_cache_stays_bound(
     moved = operator.cache_root.rename(operator.home / "moved")
     monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(moved))
     assert run_in_process("cache", "verify").code == 0
+
+
+def test_moved_cache_releases_the_reservation_of_a_killed_command(
+    operator: DownloadOperator, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Installation() as killed, killed.hold_cache():
+        killed.build_downloader().budget_enforcer.reserve_headroom(1)
+    moved = operator.cache_root.rename(operator.home / "moved")
+    monkeypatch.setenv("TILEFERRY_C11_CACHE_ROOT", str(moved))
+    assert run_in_process(*DOWNLOAD).code == 0
+    with database.read_connection() as connection:
+        assert connection.execute(text("SELECT count(*) FROM cache_reservations")).scalar() == 0

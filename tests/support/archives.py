@@ -143,7 +143,7 @@ class MemoryCache:
             ledger=self.ledger,
             disk=_FakeDisk(),
             reclaim=lambda: None,
-            reservation_id="test",
+            find_reservation_id=lambda: "test",
             budget_bytes=self.budget_bytes,
             free_space_reserve_bytes=0,
         )

@@ -104,7 +104,7 @@ class CacheEnv:
         }
         return CacheBudget(
             ledger=self.ledger,
-            reservation_id=name,
+            find_reservation_id=lambda: name,
             budget_bytes=budget_bytes,
             **{**fields, **changes},
         )

@@ -54,7 +54,7 @@ def test_headroom_preview_is_read_only_and_matches_reservation() -> None:
         reclaim=lambda: reclaimed.append(ledger.sum_used_bytes()),
         budget_bytes=200,
         free_space_reserve_bytes=0,
-        reservation_id="me",
+        find_reservation_id=lambda: "me",
     )
     seen = budget.preview_headroom(50)
     assert (list(seen.evicted), seen.insufficient) == ([OLD], False)

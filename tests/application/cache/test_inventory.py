@@ -49,7 +49,7 @@ def inventory() -> CacheInventory:
     budget = CacheBudget(
         ledger=ledger,
         disk=FakeDisk(),
-        reservation_id="test",
+        find_reservation_id=lambda: "test",
         budget_bytes=1_000,
         free_space_reserve_bytes=100,
         reclaim=lambda: None,

@@ -31,7 +31,7 @@ def create_download(
         ledger=MemoryCacheLedger(tiles=area.metadata, flights=book),
         disk=FakeDisk(),
         reclaim=lambda: None,
-        reservation_id="test",
+        find_reservation_id=lambda: "test",
         budget_bytes=budget_bytes,
         free_space_reserve_bytes=0,
     )
