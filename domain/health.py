@@ -117,6 +117,17 @@ def check_python(version: tuple[int, int, int]) -> CheckResult:
     return ok("Python", shown)
 
 
+def describe_weaknesses(settings: ServerSettings) -> Iterator[str]:
+    """Yield what is wrong with a server for every command that uses it: one line each."""
+    for check in check_server_settings(settings):
+        if check.verdict is CheckStatus.WARNING:
+            yield f"{check.found}; {check.cure}"
+    try:
+        settings.check_writable()
+    except DatabaseError as error:
+        yield f"{error.problem}: only commands that change nothing work; {error.remedy}"
+
+
 def check_server_settings(settings: ServerSettings) -> Iterator[CheckResult]:
     """Check that a commit survives a power cut, and report a pooler."""
     subject = "durability"

@@ -74,6 +74,7 @@ from tileferry.entrypoints import factories, messaging, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.config.policies import build_retry_budget
+from tileferry.entrypoints.database import open_database
 from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
@@ -92,7 +93,7 @@ class Container(containers.DeclarativeContainer):
     """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then long waits are left to the queue."""
-    database = providers.Resource(factories.open_database, config)
+    database = providers.Resource(open_database, config)
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)

@@ -28,7 +28,6 @@ from tileferry.adapters.http import (
 from tileferry.adapters.http.webhook import AlertWebhook, check_webhook_url
 from tileferry.adapters.postgres import (
     Database,
-    EmbeddedServer,
     PostgresAuditLog,
     PostgresBlobIndex,
     PostgresCacheLedger,
@@ -61,7 +60,6 @@ from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
 from tileferry.domain.audit import AlertRule
-from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.partitions import TerminalityPolicy
 from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.partitions.validator import ValidationRules
@@ -85,25 +83,6 @@ from tileferry.entrypoints.config.retry_overrides import (
     build_category_policies,
 )
 from tileferry.entrypoints.logs import get_structured_logger
-
-
-def open_database(config: Config) -> Iterator[Database]:
-    """Connect to the configured database, or start the embedded one and connect to it."""
-    url = config.database_url
-    address = build_embedded_server(config).join() if url is None else url.get_secret_value()
-    database = Database.from_url(address)
-    yield database
-    database.close()
-
-
-def build_embedded_server(config: Config) -> EmbeddedServer:
-    """Return the embedded server; raise if the configuration names another one."""
-    if config.database_url is not None:
-        raise DatabaseRefusedError(
-            problem="database_url is set, so there is no embedded server",
-            remedy="use the tools of that server, or unset TILEFERRY_DATABASE_URL",
-        )
-    return EmbeddedServer(config.data_dir, start_timeout_s=config.database_start_timeout_s)
 
 
 def open_tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileStore]:

@@ -28,6 +28,7 @@ from tileferry.entrypoints.factories import (
     get_reserve_bytes,
 )
 from tileferry.entrypoints.installation import Installation
+from tileferry.entrypoints.logs import mute_default_handler
 from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_sdk
 from tileferry.entrypoints.tile_source import (
     check_configured_key,
@@ -47,6 +48,7 @@ def check_health(file: Path | None = None) -> Iterator[CheckResult]:
 
     Read-only, except that it starts (or creates) the embedded database.
     """
+    mute_default_handler()  # the results have what the installation logs
     checks = _HealthChecks(file)
     try:
         yield from run_checks(checks.checks())

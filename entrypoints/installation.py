@@ -72,7 +72,8 @@ from tileferry.entrypoints.cache_session import make_folder
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.config.policies import NamedPolicy, build_session_policy, list_policies
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.factories import build_embedded_server, build_worker_settings
+from tileferry.entrypoints.database import build_embedded_server
+from tileferry.entrypoints.factories import build_worker_settings
 from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
 

@@ -61,6 +61,16 @@ def get_structured_logger(name: str) -> StructuredLogger:
     return cast("StructuredLogger", logger)
 
 
+def mute_default_handler() -> None:
+    """Keep Python from printing warnings that no handler took.
+
+    Never undone: a background thread may log after the handlers of a block are removed.
+    """
+    ours = logging.getLogger("tileferry")
+    if not ours.handlers:
+        ours.addHandler(logging.NullHandler())
+
+
 @contextmanager
 def log_to(config: LogConfig, console: Console) -> Iterator[None]:
     """Log to the file, and show warnings on the console, for the duration of a block.
@@ -71,10 +81,7 @@ def log_to(config: LogConfig, console: Console) -> Iterator[None]:
     level = ours.level
     handlers = [LogFileHandler(config.file, console), TerminalHandler(console, config.file)]
     ours.setLevel(config.level.value)
-    if not ours.handlers:
-        # Never removed: a background thread may log after the block, and Python would print its
-        # record.
-        ours.addHandler(logging.NullHandler())
+    mute_default_handler()
     for handler in handlers:
         root.addHandler(handler)
     try:

@@ -76,10 +76,6 @@ def _ensure_template(url: str) -> None:
             "SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]
         ).fetchone():
             return
-    # Only a machine that loses its power can tell the difference, and no test has one.
-    # It makes a database of the test's own ten times as cheap.
-    _execute(url, "ALTER SYSTEM SET fsync = off")
-    _execute(url, "SELECT pg_reload_conf()")
     draft = f"{TEMPLATE}_draft"
     _execute(url, f"CREATE DATABASE {draft}")
     template = Database.from_url(_with_database(url, draft))

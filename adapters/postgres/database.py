@@ -1,7 +1,7 @@
 """Postgres transactions: error translation and commit verification."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from tileferry.adapters.postgres.engine import (
     STATEMENT_TIMEOUT_S,
     create_postgres_engine,
     disable_transactions,
-    is_pooled,
+    get_settings,
 )
 from tileferry.adapters.postgres.errors import (
     database_error,
@@ -58,15 +58,26 @@ class Database:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        on_first_connection: Callable[[ServerSettings], None] | None = None,
     ) -> "Database":
-        return cls(
-            create_postgres_engine(
-                url,
-                lock_timeout_s=lock_timeout_s,
-                statement_timeout_s=statement_timeout_s,
-                idle_timeout_s=idle_timeout_s,
-            )
+        """Return a database, without connecting.
+
+        ``on_first_connection`` gets the server's settings, once.
+        """
+        engine = create_postgres_engine(
+            url,
+            lock_timeout_s=lock_timeout_s,
+            statement_timeout_s=statement_timeout_s,
+            idle_timeout_s=idle_timeout_s,
         )
+        if on_first_connection is not None:
+            event.listen(
+                engine,
+                "connect",
+                lambda _connection, record: on_first_connection(record.info["settings"]),
+                once=True,
+            )
+        return cls(engine)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -101,6 +112,7 @@ class Database:
             xid_holder: list[str | None] = []
             lost = None
             with self.engine.connect() as connection:
+                _check_writable(connection)
                 transaction = connection.begin()
                 try:
                     yield connection, xid_holder
@@ -160,11 +172,9 @@ class Database:
         return version
 
     def read_settings(self) -> ServerSettings:
-        """Return the server's settings that durability depends on."""
+        """Return the server's settings that durability depends on; no query of its own."""
         with self.read_connection() as connection:
-            row = connection.execute(_SETTINGS).mappings().one()
-            pooled = is_pooled(connection)
-        return ServerSettings(**row, is_pooled=pooled)
+            return get_settings(connection)
 
     def now(self) -> datetime:
         """Return the server's time."""
@@ -179,6 +189,14 @@ class Database:
         self.engine.dispose()
 
 
+def _check_writable(connection: Connection) -> None:
+    try:
+        get_settings(connection).check_writable()
+    except DatabaseError:
+        connection.invalidate()  # the next connection asks again: a replica may be promoted
+        raise
+
+
 def get_transaction_id(connection: Connection) -> str | None:
     """Return the id of the current transaction; ``None`` if it has changed nothing."""
     xid: str | None = connection.execute(_TRANSACTION_ID).scalar_one()
@@ -187,14 +205,6 @@ def get_transaction_id(connection: Connection) -> str | None:
 
 WITH_XID = "pg_current_xact_id()::text AS xid"
 _TRANSACTION_ID = text("SELECT pg_current_xact_id_if_assigned()::text")
-_SETTINGS = text("""
-    SELECT current_setting('fsync')::boolean AS fsync,
-        current_setting('full_page_writes')::boolean AS full_page_writes,
-        (SELECT reset_val <> 'off' FROM pg_settings WHERE name = 'synchronous_commit')
-            AS synchronous_commit,
-        pg_is_in_recovery() AS is_replica,
-        current_setting('default_transaction_read_only')::boolean AS is_read_only
-""")
 _STATUS_OF = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
 _END_SESSION_OF = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -12,9 +12,10 @@ import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.health import ServerSettings
 
 POOL_SIZE = 8
 PREPARE_THRESHOLD = 5
@@ -49,12 +50,17 @@ DURABLE = (
     " true) AS durable"
 )
 """A column that makes the commit of the statement that selects it durable."""
-# "session": set by another client of the pooler.
+# One statement reads all, because every command waits for it. "session": set by another client of
+# the pooler.
 _READ_SESSION = """
-    SELECT pg_backend_pid(), ARRAY(
-        SELECT name FROM pg_settings
-        WHERE name = ANY(%(names)s) AND source IN ('default', 'session')
-    )
+    SELECT pg_backend_pid(),
+        array_agg(name) FILTER (WHERE name = ANY(%(names)s) AND source IN ('default', 'session')),
+        bool_or(setting = 'on') FILTER (WHERE name = 'fsync'),
+        bool_or(setting = 'on') FILTER (WHERE name = 'full_page_writes'),
+        bool_or(reset_val <> 'off') FILTER (WHERE name = 'synchronous_commit'),
+        bool_or(setting = 'on') FILTER (WHERE name = 'default_transaction_read_only'),
+        pg_is_in_recovery()
+    FROM pg_settings
 """
 
 
@@ -92,9 +98,10 @@ def create_postgres_engine(
     return engine
 
 
-def is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler such as PgBouncer is between us and the server."""
-    return bool(connection.info["pooled"])
+def get_settings(connection: Connection | PoolProxiedConnection) -> ServerSettings:
+    """Return the server's settings, as they were when the connection was made."""
+    settings: ServerSettings = connection.info["settings"]
+    return settings
 
 
 def disable_transactions(connection: Connection) -> Connection:
@@ -103,7 +110,7 @@ def disable_transactions(connection: Connection) -> Connection:
     Behind a pooler the statements stay in one transaction: only there our timeouts apply, and it
     needs a commit.
     """
-    if is_pooled(connection):
+    if get_settings(connection).is_pooled:
         return connection
     return connection.execution_options(isolation_level=_AUTOCOMMIT)
 
@@ -162,15 +169,17 @@ def _configure_session(
     *,
     limits: Mapping[str, str],
 ) -> None:
-    """Set the timeouts, and find out whether the session is ours alone.
+    """Set the timeouts, read the server's settings, and find out whether the session is ours alone.
 
     A timeout is set only if it still has the server's built-in default. Behind a pooler it is set
     in each transaction: other clients use the same session.
     """
-    ((backend_pid, names),) = connection.execute(_READ_SESSION, {"names": [*limits]}).fetchall()
+    ((backend_pid, names, fsync, full_page_writes, synchronous_commit, read_only, replica),) = (
+        connection.execute(_READ_SESSION, {"names": [*limits]}).fetchall()
+    )
     # A pooler makes up the process id that it sends to its clients.
     pooled = backend_pid != connection.info.backend_pid
-    unset = {name: limits[name] for name in names}
+    unset = {name: limits[name] for name in names or ()}
     begin = [_BEGIN_DURABLE]
     if pooled:
         # The next execution may be in another session, where nothing was prepared.
@@ -178,7 +187,14 @@ def _configure_session(
         begin += [f"SET LOCAL {name} = {value}" for name, value in unset.items()]
     elif unset:
         connection.execute("; ".join(f"SET {name} = {value}" for name, value in unset.items()))
-    record.info["pooled"] = pooled
+    record.info["settings"] = ServerSettings(
+        fsync=fsync,
+        full_page_writes=full_page_writes,
+        synchronous_commit=synchronous_commit,
+        is_replica=replica,
+        is_read_only=read_only,
+        is_pooled=pooled,
+    )
     record.info["begin"] = "; ".join(begin)
 
 

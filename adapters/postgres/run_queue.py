@@ -13,6 +13,7 @@ from attrs import define, field
 from sqlalchemy import Connection
 
 from tileferry.adapters.postgres.database import Database, get_transaction_id
+from tileferry.adapters.postgres.engine import get_settings
 from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.run_rows import (
     ADMIT_RETRIES,
@@ -170,7 +171,7 @@ class PostgresRunQueue:
             # Detached from the pool: this connection receives notifications at any time.
             with translate_database_errors():
                 connection = self.database.engine.raw_connection()
-            if connection.info["pooled"]:
+            if get_settings(connection).is_pooled:
                 connection.close()
                 self._not_before_s = math.inf
                 return None

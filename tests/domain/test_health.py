@@ -236,6 +236,17 @@ def test_weak_server_settings_are_warnings(
         assert words in finding.found
 
 
+def test_start_of_a_command_reports_only_what_breaks_a_promise() -> None:
+    assert not list(health.describe_weaknesses(STRONG))
+    harmless = evolve(STRONG, synchronous_commit=False, is_pooled=True)
+    assert not list(health.describe_weaknesses(harmless))
+    weak = evolve(STRONG, fsync=False, full_page_writes=False, is_replica=True)
+    fsync, pages, replica = health.describe_weaknesses(weak)
+    assert fsync.endswith("damage the database; set fsync to on, unless the data may be lost")
+    assert pages.startswith("full_page_writes is off on the server: a power cut can lose")
+    assert replica.startswith("the server is a read-only replica: only commands that change")
+
+
 def test_read_only_servers_are_refused() -> None:
     STRONG.check_writable()
     with pytest.raises(DatabaseError, match="read-only replica; use the address of the primary"):

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+import psycopg
 import pytest
 from sqlalchemy import text
 from support.audit_events import create_retry_attempted
@@ -9,7 +10,7 @@ from support.pgbouncer import weaken_commits
 from support.proxies import PostgresProxy
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import DatabaseError, InvalidValueError
 
 COUNT_PREPARED = text("SELECT count(*) FROM pg_prepared_statements")
 
@@ -45,3 +46,20 @@ def test_durable_transaction_costs_no_round_trip(database_url: str, proxy: Postg
         with database.transaction() as connection:
             connection.execute(text("INSERT INTO cache_reservations VALUES ('r1', 1, now())"))
         assert proxy.round_trips - before == 4  # BEGIN, the statement, its id, COMMIT
+
+
+def test_read_only_database_refuses_changes_until_it_is_writable(
+    database: Database, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as operator:
+        change = f"ALTER DATABASE {operator.info.dbname} SET default_transaction_read_only = "
+        operator.execute(f"{change} on")
+        with pytest.raises(DatabaseError, match="is read-only"), database.transaction():
+            pass
+        assert database.read_settings().is_read_only  # reading works
+        operator.execute(f"{change} off")
+    # The connection of the pool would still be read-only.
+    with pytest.raises(DatabaseError, match="is read-only"), database.transaction():
+        pass
+    with database.transaction() as connection:
+        connection.execute(text("CREATE TABLE made (number integer)"))
