@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from tileferry.adapters.postgres import Database, EmbeddedServer
 from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.health import (
-    CheckStatus,
     ServerSettings,
     check_server_settings,
     describe_weaknesses,
@@ -34,9 +33,12 @@ def report_server_settings(settings: ServerSettings) -> None:
         if problem not in _REPORTED:
             _REPORTED.add(problem)
             logger.warning("%s", problem, extra={"kind": "database.weak_server"})
-    for check in check_server_settings(settings):
-        if check.verdict is CheckStatus.OK:  # harmless, but good to know afterwards
-            logger.info("%s: %s", check.subject, check.found, extra={"kind": "database.settings"})
+    if settings.is_pooled or not settings.synchronous_commit:
+        logger.info(
+            "%s",
+            "; ".join(check.found for check in check_server_settings(settings)),
+            extra={"kind": "database.settings"},
+        )
 
 
 def build_embedded_server(config: Config) -> EmbeddedServer:

@@ -48,9 +48,7 @@ def test_each_command_says_once_what_the_settings_of_its_server_mean(
     turn_off(server, "synchronous_commit")  # harmless: it is logged, not shown
     assert operator.run("db", "upgrade").err == ""
     told = [line["message"] for line in operator.read_log() if line["kind"] == "database.settings"]
-    assert told == [
-        "durability: synchronous_commit is off on the server; our transactions turn it on"
-    ]
+    assert told == ["synchronous_commit is off on the server; our transactions turn it on"]
 
     turn_off(server, "fsync", "full_page_writes")
     listed = operator.run("runs", "list", "--json")
