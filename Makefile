@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench figures soak powerloss lock sbom format clean
+.PHONY: help setup test coverage check demo bench figures soak powerloss simulate lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -48,7 +48,7 @@ check: $(READY)  ## lint, format, types, architecture, dependencies
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy -p tileferry.domain -p tileferry.application -p tileferry.adapters -p tileferry.entrypoints -p tileferry.migrations
-	$(BIN)/mypy tests benchmarks tools
+	$(BIN)/mypy tests benchmarks simulation tools
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 
@@ -75,6 +75,11 @@ soak: $(READY)  ## many more crashes, many more examples
 
 powerloss: $(READY)  ## cut the power block by block, on a real file system (root, Linux)
 	PYTHONPATH=tests $(BIN)/python -m powerloss --images $(IMAGES)
+
+SEEDS ?= 10000
+
+simulate: $(READY)  ## run many seeds of the simulator; each is one history with faults
+	$(BIN)/python -m simulation --seeds $(SEEDS)
 
 LOCK    := build/lock/bin
 COMPILE := $(LOCK)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate

@@ -12,11 +12,12 @@ from tileferry.adapters.memory.event_logs import MemoryAuditSink, MemoryFdrClien
 from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
+from tileferry.adapters.memory.tile_store import MemoryTileStore
 from tileferry.adapters.memory.tiles import (
     MemoryAbsentTiles,
     MemoryBlobIndex,
     MemoryTileMetadataStore,
-    MemoryTileStore,
+    MemoryTileTables,
 )
 from tileferry.adapters.memory.transfers import (
     MemoryEnvelopeStore,
@@ -46,5 +47,6 @@ __all__ = [
     "MemorySpoolStore",
     "MemoryTileMetadataStore",
     "MemoryTileStore",
+    "MemoryTileTables",
     "MemoryWork",
 ]

@@ -25,29 +25,31 @@ class MemoryCacheLock:
     """Locks with the same ``holders`` and ``name`` lock the same cache."""
 
     name: str = "memory"
-    holders: dict[str, object] = field(factory=dict, repr=False)
-    _mark: object | None = field(default=None, init=False)
+    holders: dict[str, str] = field(factory=dict, repr=False)
+    """The owner of each locked cache."""
+    owner: str = "this process"
+    _held: bool = field(default=False, init=False)
 
     def acquire(self) -> None:
         """Take the lock without waiting; raise if it is held, even by this object."""
-        mark = object()
-        if self.holders.setdefault(self.name, mark) is not mark:
+        if self.name in self.holders:
             raise CacheLockError(
                 path=self.name,
-                problem="this process holds it already",
+                problem=f"{self.holders[self.name]} holds it already",
                 remedy="release it first",
             )
-        self._mark = mark
+        self.holders[self.name] = self.owner
+        self._held = True
 
     def release(self) -> None:
         """Release the lock; do nothing if this object does not hold it."""
-        if self._mark is not None:
+        if self._held:
             del self.holders[self.name]
-            self._mark = None
+            self._held = False
 
     def check_held(self) -> None:
         """Raise unless the lock is held in this process."""
-        if self.name not in self.holders:
+        if self.holders.get(self.name) != self.owner:
             raise CacheLockError(
                 path=self.name,
                 problem="this process does not hold the cache's lock",
@@ -97,34 +99,61 @@ class MemoryCacheLedger:
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     @contextmanager
-    def begin_transaction(self) -> Iterator["MemoryCacheLedger"]:
+    def begin_transaction(self) -> Iterator["MemoryLedgerTransaction"]:
         """Start one decision about space; other threads wait until it ends."""
         with self._lock:
-            yield self
+            books = MemoryLedgerTransaction(self)
+            yield books
+            self.tiles.forget(books.removed)
+            self._reservations |= books.reserved
 
-    def sum_used_bytes(self) -> int:
-        """Return the total size of the visible tiles."""
-        return sum(size for _, size in self.tiles.sum_live_bytes())
+    def release(self, reservation_id: str) -> None:
+        """Delete a reservation."""
+        self._reservations.pop(reservation_id, None)
 
     def sum_reserved_bytes(self) -> int:
         """Return the total of the reservations."""
         return sum(self._reservations.values())
 
+    def get_reservations(self) -> dict[str, int]:
+        """Return the bytes of each reservation."""
+        return dict(self._reservations)
+
+    def is_protected(self, tile: TileMetadata) -> bool:
+        """Return whether a tile must stay: not uploaded yet, or of a pinned flight."""
+        return tile.voting_status in KEPT_STATUSES or (
+            self.flights is not None and self.flights.protects(tile)
+        )
+
+
+@define
+class MemoryLedgerTransaction:
+    """A decision about space; its changes take effect when it is committed."""
+
+    ledger: MemoryCacheLedger
+    removed: list[TileId] = field(factory=list, init=False)
+    reserved: dict[str, int] = field(factory=dict, init=False)
+
+    def sum_used_bytes(self) -> int:
+        """Return the total size of the visible tiles."""
+        return sum(tile.blob.length for tile in self._list_tiles())
+
+    def sum_reserved_bytes(self) -> int:
+        """Return the total of the reservations."""
+        return sum((self.ledger.get_reservations() | self.reserved).values())
+
     def iter_candidates(self) -> Iterator[CachedTile]:
         """Yield the tiles, least recently used first."""
-        for tile in sorted(self.tiles.all_tiles(), key=lambda tile: tile.last_used_at):
+        for tile in sorted(self._list_tiles(), key=lambda tile: tile.last_used_at):
             yield CachedTile(
                 tile_id=tile.tile_id,
                 size_bytes=tile.blob.length,
                 last_used_at=tile.last_used_at,
-                pinned=tile.voting_status in KEPT_STATUSES or self._is_protected(tile),
+                pinned=self.ledger.is_protected(tile),
             )
 
-    def _is_protected(self, tile: TileMetadata) -> bool:
-        return self.flights is not None and self.flights.protects(tile)
-
     def evict(self, tile_ids: Sequence[TileId]) -> None:
-        self.tiles.forget(tile_ids)
+        self.removed.extend(tile_ids)
 
     def measure_prunable(self, rule: PruneRule) -> PrunedTiles:
         """Return what ``prune`` would remove."""
@@ -134,25 +163,22 @@ class MemoryCacheLedger:
     def prune(self, rule: PruneRule) -> PrunedTiles:
         """Make the tiles of a rule invisible, except protected ones."""
         removed = self.measure_prunable(rule)
-        self.tiles.forget([tile.tile_id for tile in self._find_prunable(rule)])
+        self.evict([tile.tile_id for tile in self._find_prunable(rule)])
         return removed
-
-    def _find_prunable(self, rule: PruneRule) -> list[TileMetadata]:
-        return [
-            tile
-            for tile in self.tiles.all_tiles()
-            if tile.voting_status not in KEPT_STATUSES
-            and not self._is_protected(tile)
-            and rule.matches(
-                tile, is_owned=self.flights is not None and self.flights.contains(tile)
-            )
-        ]
 
     def reserve(self, reservation_id: str, reserved_bytes: int) -> None:
         """Reserve space; a second reservation with the same id adds to the first."""
-        promised = self._reservations.get(reservation_id, 0)
-        self._reservations[reservation_id] = promised + reserved_bytes
+        known = self.ledger.get_reservations() | self.reserved
+        self.reserved[reservation_id] = known.get(reservation_id, 0) + reserved_bytes
 
-    def release(self, reservation_id: str) -> None:
-        """Delete a reservation."""
-        self._reservations.pop(reservation_id, None)
+    def _find_prunable(self, rule: PruneRule) -> list[TileMetadata]:
+        flights = self.ledger.flights
+        return [
+            tile
+            for tile in self._list_tiles()
+            if not self.ledger.is_protected(tile)
+            and rule.matches(tile, is_owned=flights is not None and flights.contains(tile))
+        ]
+
+    def _list_tiles(self) -> list[TileMetadata]:
+        return [tile for tile in self.ledger.tiles.all_tiles() if tile.tile_id not in self.removed]

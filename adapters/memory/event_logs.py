@@ -1,7 +1,7 @@
 """In-memory audit log and flight data recorder."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 
 from attrs import define, field
@@ -68,19 +68,14 @@ class MemoryFdrClient:
     records_max: int = 10_000
     _records: deque[FdrRecord] = field(init=False)
     _sequence: int = field(default=0, init=False)
+    _durable: int = field(default=0, init=False)
     _guard: Lock = field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._records = deque(maxlen=self.records_max)
 
-    def record(
-        self,
-        kind: str,
-        payload: Mapping[str, JsonValue],
-        *,
-        durable: bool = False,  # noqa: ARG002  # has no effect in memory
-    ) -> None:
-        """Record an event."""
+    def record(self, kind: str, payload: Mapping[str, JsonValue], *, durable: bool = False) -> None:
+        """Record an event; with ``durable``, it and all before it survive ``lose_power``."""
         with self._guard:
             record = FdrRecord(
                 sequence=self._sequence + 1,
@@ -90,6 +85,16 @@ class MemoryFdrClient:
             )
             self._records.append(record)
             self._sequence = record.sequence
+            if durable:
+                self._durable = record.sequence
+
+    def lose_power(self, random: Callable[[], float]) -> None:
+        """Lose the last records, as many as ``random`` (0 to 1) says; not the durable ones."""
+        with self._guard:
+            kept = self._durable + int(random() * (self._sequence - self._durable + 1))
+            while self._records and self._records[-1].sequence > kept:
+                self._records.pop()
+            self._sequence = self._durable = kept
 
     def records(self) -> Iterator[FdrRecord]:
         """Return the kept records, oldest first."""

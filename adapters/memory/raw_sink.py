@@ -9,11 +9,8 @@ from pathlib import PurePath
 from attrs import define, field, frozen
 
 from tileferry.adapters.memory.cache import MemoryCacheLock
-from tileferry.adapters.memory.tiles import (
-    MemoryBlobIndex,
-    MemoryTileMetadataStore,
-    MemoryTileStore,
-)
+from tileferry.adapters.memory.tile_store import MemoryTileStore
+from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileMetadataStore
 from tileferry.adapters.memory.transfers import MemoryJournalStore, MemorySpoolStore
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.raw_partitions import (
@@ -135,7 +132,7 @@ class MemoryRawSink:
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
     _partitions: dict[_Name, MemoryOpenPartition] = field(factory=dict, init=False)
-    _locks: dict[str, object] = field(factory=dict, init=False)
+    _locks: dict[str, str] = field(factory=dict, init=False)
 
     @contextmanager
     def open(

@@ -1,10 +1,9 @@
-"""In-memory tile store, blob index and tile metadata store."""
+"""In-memory blob index, absent tiles and tile metadata store."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from threading import Lock
 from typing import Any
 
@@ -12,10 +11,8 @@ from attrs import define, evolve, field
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.inventory import TileGroup, TileKey
-from tileferry.application.ports.tiles import BlobIndex
-from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
+from tileferry.domain.errors import TileNotFoundError
 from tileferry.domain.tiles import (
-    TILE_BYTES_MAX,
     BBox,
     BlobRef,
     FreshnessLabel,
@@ -29,63 +26,6 @@ from tileferry.domain.tiles import (
     move_status,
     replaces,
 )
-
-
-@define(eq=False)
-class MemoryTileStore:
-    """Tile store. As on disk, a tile is visible once the index contains its blob."""
-
-    _index: BlobIndex
-    _contents: dict[BlobRef, tuple[TileId, bytes]] = field(factory=dict, init=False)
-    _end: int = field(default=0, init=False)
-    _lock: Lock = field(factory=Lock, init=False)
-
-    def write_tile(
-        self, tile_id: TileId, content: bytes | Iterable[bytes], *, digest: bytes | None = None
-    ) -> BlobRef:
-        """Store bytes and return their location."""
-        collected = bytearray()
-        for chunk in [content] if isinstance(content, bytes) else content:
-            if len(collected) + len(chunk) > TILE_BYTES_MAX:
-                raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
-            collected += chunk
-        payload = bytes(collected)
-        known = (sha256(payload).digest() if digest is None else digest).hex()
-        with self._lock:
-            self._end += 1  # gives an empty tile a unique offset too
-            blob = BlobRef(location=(1, self._end), length=len(payload), sha256=known)
-            self._end += len(payload)
-            self._contents[blob] = (tile_id, payload)
-        return blob
-
-    def tile_exists(self, tile_id: TileId) -> bool:
-        """Return whether the tile is visible."""
-        return self._index.locate(tile_id) is not None
-
-    def read_tile(self, tile_id: TileId, *, blob: BlobRef | None = None) -> bytes:
-        """Return the bytes of a visible tile."""
-        if blob not in self._contents:
-            blob = self._index.locate(tile_id)
-        if blob is None:
-            raise TileNotFoundError(tile=str(tile_id))
-        owner, payload = self._contents.get(blob, (None, b""))
-        if owner != tile_id:
-            raise DamagedTileError(tile=str(tile_id), problem="its row points to missing bytes")
-        return payload
-
-    def has_bytes(self, tile_id: TileId, blob: BlobRef) -> bool:  # noqa: ARG002  # of the port
-        """Return whether the bytes of a blob exist."""
-        return blob in self._contents
-
-    def delete_tile(self, tile_id: TileId) -> bool:
-        """Make a tile invisible; return whether it was visible."""
-        forgotten = self._index.forget([tile_id])
-        for blob in forgotten:
-            self._contents.pop(blob, None)
-        return bool(forgotten)
-
-    def flush(self) -> None:
-        """Do nothing: memory has nothing to flush."""
 
 
 @define(eq=False)
@@ -165,6 +105,18 @@ class MemoryAbsentTiles:
             self._absent.pop(tile_id, None)
 
 
+@define(kw_only=True, eq=False)
+class MemoryTileTables:
+    """What a database would hold: stores with the same tables are clients of one database."""
+
+    tiles: dict[TileId, TileMetadata] = field(factory=dict)
+    last_attempts: dict[TileId, str | None] = field(factory=dict)
+
+
+def _commit_at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 @define(kw_only=True)
 class MemoryTileMetadataStore:
     """Tile metadata in a dictionary. Inserted tiles become visible with ``flush``."""
@@ -173,9 +125,15 @@ class MemoryTileMetadataStore:
     freshness: FreshnessRule = field(factory=FreshnessRule)
     index: MemoryBlobIndex | None = None
     """Index to which the blobs of visible tiles are added."""
+    tables: MemoryTileTables = field(factory=MemoryTileTables)
+    commit: Callable[[Callable[[], None]], None] = _commit_at_once
+    """Runs the commit of a group. It may raise before or after, as a lost connection does."""
     _waiting: list[tuple[NewTile, FreshnessLabel]] = field(factory=list, init=False)
-    _tiles: dict[TileId, TileMetadata] = field(factory=dict, init=False)
-    _last_attempts: dict[TileId, str | None] = field(factory=dict, init=False)
+    _tiles: dict[TileId, TileMetadata] = field(init=False)
+    _last_attempts: dict[TileId, str | None] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._tiles, self._last_attempts = self.tables.tiles, self.tables.last_attempts
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Buffer a tile for the next ``flush``; return its freshness label."""
@@ -192,7 +150,16 @@ class MemoryTileMetadataStore:
     def detach(self) -> Callable[[], None]:
         """Take the buffered tiles; return a function that makes them visible."""
         group, self._waiting = self._waiting, []
-        return partial(self._show, group)
+        return partial(self._write, group)
+
+    def _write(self, group: list[tuple[NewTile, FreshnessLabel]]) -> None:
+        if not group:
+            return
+        try:
+            self.commit(partial(self._show, group))
+        except BaseException:
+            self._waiting = group + self._waiting
+            raise
 
     def _show(self, group: list[tuple[NewTile, FreshnessLabel]]) -> None:
         for tile, label in group:

@@ -1,6 +1,6 @@
 """In-memory download journals, listing spools and signed envelopes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from attrs import define, field
@@ -9,10 +9,14 @@ from tileferry.application.ports.journal import check_journal_name
 from tileferry.domain.errors import IdempotencyConflictError, StorageError
 from tileferry.domain.tiles import SignedEnvelope, TileId, TileSet, TileSummary
 
+_KEPT_SHARE = 0.5
+
 
 @define(kw_only=True, eq=False)
 class _JournalContent:
     tiles: list[TileId] = field(factory=list)
+    durable: int = 0
+    """How many of the tiles were flushed."""
     count: int = 0
     complete: bool = False
 
@@ -52,14 +56,16 @@ class MemoryJournal:
         self._content.count += len(tiles)
 
     def flush(self) -> None:
-        """Do nothing: memory has nothing to flush."""
+        """Make the journaled tiles safe from ``MemoryJournalStore.lose_power``."""
         self._check_open("flush")
+        self._content.durable = len(self._content.tiles)
 
     def finish(self) -> None:
         """Mark the download as complete and drop its tiles."""
         self._check_open("finish")
         self._content.complete = True
         self._content.tiles.clear()
+        self._content.durable = 0
 
     def close(self) -> None:
         """Close the journal; later calls raise."""
@@ -94,6 +100,26 @@ class MemoryJournalStore:
         """Delete all complete journals."""
         for name in [name for name, content in self._contents.items() if content.complete]:
             del self._contents[name]
+
+    # For tests: what a disk does
+
+    def list_durable(self, name: str) -> Sequence[TileId]:
+        """Return the tiles of a journal that survive a loss of power."""
+        content = self._contents[name]
+        return content.tiles[: content.durable]
+
+    def list_names(self, *, complete: bool) -> list[str]:
+        """Return the names of the journals that are complete, or of those that are not."""
+        return [name for name, held in self._contents.items() if held.complete is complete]
+
+    def lose_power(self, random: Callable[[], float]) -> None:
+        """Lose any of the records that were not flushed; ``random`` returns 0 to 1."""
+        for content in self._contents.values():
+            if content.complete:
+                continue
+            kept = [tile for tile in content.tiles[content.durable :] if random() < _KEPT_SHARE]
+            content.tiles[content.durable :] = kept
+            content.durable = content.count = len(content.tiles)
 
 
 @define

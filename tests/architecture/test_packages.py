@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-NOT_SHIPPED = {"tests", "benchmarks", "tools", "build", "dist"}
+NOT_SHIPPED = {"tests", "benchmarks", "simulation", "tools", "build", "dist"}
 
 # The pure parts of the standard library that the inner layers may use, and attrs.
 PURE = {

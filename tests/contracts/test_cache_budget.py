@@ -158,3 +158,19 @@ def test_tiles_to_keep_are_not_evicted(cache_env: CacheEnv) -> None:
     assert cache_env.visible_columns() == [1, 2, 3]
     assert [tile.x for tile in budget.reserve_headroom(100, keep=keep).evicted] == [3]
     assert cache_env.visible_columns() == [1, 2]
+
+
+def test_failed_transaction_changes_nothing(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2)
+
+    def decide() -> None:
+        with cache_env.ledger.begin_transaction() as books:
+            books.evict([evolve(TILE, x=1)])
+            books.reserve("me", 500)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        decide()
+    assert cache_env.visible_columns() == [1, 2]
+    with cache_env.ledger.begin_transaction() as books:
+        assert (books.sum_used_bytes(), books.sum_reserved_bytes()) == (200, 0)

@@ -18,7 +18,7 @@ Maker = Callable[[], CacheLock]
 def new_lock(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
     """Make any number of locks on one cache."""
     made: list[CacheLock] = []
-    holders: dict[str, object] = {}
+    holders: dict[str, str] = {}
 
     def make() -> CacheLock:
         if request.param == "memory":

@@ -6,8 +6,13 @@ from pathlib import PurePath
 
 import pytest
 
-from tileferry.adapters.memory import ManualClock, MemoryFdrClient, MemoryTileMetadataStore
-from tileferry.adapters.memory.tiles import MemoryBlobIndex, MemoryTileStore
+from tileferry.adapters.memory import (
+    ManualClock,
+    MemoryBlobIndex,
+    MemoryFdrClient,
+    MemoryTileMetadataStore,
+    MemoryTileStore,
+)
 from tileferry.application.upload.giveups import Giveup, GiveupReview
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.canonical import JsonValue

@@ -1,0 +1,122 @@
+"""``python -m simulation``: run many seeds, or replay one."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from simulation.bugs import BUGS, plant
+from simulation.runner import Outcome, Summary, get_menu, run_seed
+from simulation.scenarios import SCENARIOS
+
+CHUNK = 100
+FAILED_MAX = 20
+"""A run that found so many violations ends."""
+
+
+def run_range(scenario: str, first: int, count: int) -> Summary:
+    """Run seeds one after the other."""
+    summary = Summary()
+    for seed in range(first, first + count):
+        summary.add(run_seed(scenario, seed))
+        if len(summary.failed) >= FAILED_MAX:
+            break
+    return summary
+
+
+def hunt_bug(name: str, seeds_max: int) -> tuple[str, int | None, str]:
+    """Return how many seeds it takes to find a planted bug, and what finds it."""
+    scenarios = BUGS[name].scenarios
+    for scenario in scenarios:
+        get_menu(scenario)
+    with plant(name):
+        for number in range(seeds_max):
+            scenario = scenarios[number % len(scenarios)]
+            outcome = run_seed(scenario, number // len(scenarios))
+            if outcome.violation is not None:
+                return name, number + 1, outcome.violation
+    return name, None, ""
+
+
+def hunt_bugs(names: list[str], seeds_max: int, jobs: int) -> int:
+    """Look for planted bugs; return how many were not found."""
+    missed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for name, seeds, violation in pool.map(hunt_bug, names, [seeds_max] * len(names)):
+            missed += seeds is None
+            print(f"{name:45} {'NOT FOUND' if seeds is None else seeds!s:>9}  {violation[:100]}")
+    print(f"{len(names) - missed} of {len(names)} planted bugs found")
+    return missed
+
+
+def run_all(scenarios: list[str], first: int, count: int, jobs: int) -> Summary:
+    """Run as many seeds, divided between the scenarios and the processes."""
+    summary = Summary()
+    share = -(-count // len(scenarios))
+    ranges = [
+        (scenario, first + start, min(CHUNK, share - start))
+        for start in range(0, share, CHUNK)
+        for scenario in scenarios
+    ]
+    if jobs == 1:
+        for one in ranges:
+            summary.merge(run_range(*one))
+        return summary
+    with ProcessPoolExecutor(jobs) as pool:
+        for part in pool.map(run_range, *zip(*ranges, strict=True)):
+            summary.merge(part)
+            if len(summary.failed) >= FAILED_MAX:
+                pool.shutdown(cancel_futures=True)
+                break
+    return summary
+
+
+def show(outcome: Outcome) -> None:
+    """Print one history."""
+    sys.stdout.writelines(outcome.trace)
+    for fault in outcome.plan.faults:
+        print(f"fault {fault}")
+    print(f"{outcome.steps} calls, {outcome.simulated_s:.1f} s, hash {outcome.trace_hash}")
+    print(outcome.violation or "no violation")
+
+
+def main() -> int:
+    """Run what the arguments ask for; return 1 if an invariant was violated."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario")
+    parser.add_argument("--seed", type=int, help="replay one seed")
+    parser.add_argument("--faults", help="only these of its faults, such as 3,17, or none")
+    parser.add_argument("--trace", action="store_true", help="print every call of the history")
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=2, help="how many processes run them")
+    parser.add_argument("--bugs", help="look for planted bugs: names with commas, or all")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="replay with this planted bug")
+    given = parser.parse_args()
+    if given.bugs:
+        names = sorted(BUGS) if given.bugs == "all" else given.bugs.split(",")
+        return int(hunt_bugs(names, given.seeds, given.jobs) > 0)
+    scenarios = [given.scenario] if given.scenario else sorted(SCENARIOS)
+    if given.seed is not None:
+        keep = None
+        if given.faults is not None:
+            keep = [int(one) for one in given.faults.split(",") if one.isdecimal()]
+        for scenario in scenarios:
+            get_menu(scenario)  # before the bug: it must not change the faults of a seed
+        with plant(given.bug):
+            outcomes = [
+                run_seed(scenario, given.seed, keep=keep, keeps_trace=given.trace)
+                for scenario in scenarios
+            ]
+        for outcome in outcomes:
+            show(outcome)
+        return int(any(outcome.violation for outcome in outcomes))
+    started_s = time.perf_counter()
+    summary = run_all(scenarios, given.first, given.seeds, given.jobs)
+    print(summary.format())
+    print(f"{time.perf_counter() - started_s:.1f} s")
+    return int(bool(summary.failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Planted bugs: small mutations of the product, each switched on by name.
+
+A bug is a function and a text in it that is replaced. The simulator must find every one: a bug that
+is not found shows an invariant that is not checked, or a fault that is not tried.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import CodeType, FunctionType
+from typing import Any
+
+from attrs import field, frozen
+
+
+@frozen
+class Bug:
+    """One mutation."""
+
+    place: str
+    """``application.cache.group_commit:GroupCommit._commit``"""
+    old: str
+    """Occurs once in the source of that function."""
+    new: str
+    scenarios: tuple[str, ...] = field(default=("download",), converter=tuple)
+    """The scenarios that must find it, the quickest first."""
+
+
+BUGS: dict[str, Bug] = {
+    "tiles_are_not_flushed": Bug(
+        "application.cache.group_commit:GroupCommit._commit",
+        "self.tile_store.flush()",
+        "pass",
+    ),
+    "journal_before_rows": Bug(
+        "application.cache.group_commit:GroupCommit._commit",
+        "self.tile_store.flush()",
+        "self.tile_store.flush(); self.journal.append(list(group.tiles)); self.journal.flush()",
+    ),
+    "rows_before_tiles": Bug(
+        "application.cache.group_commit:GroupCommit.flush",
+        "self._commit(self._group)",
+        "self._group.detached_rows.pop()(); self._commit(self._group)",
+    ),
+    "complete_journals_survive_eviction": Bug(
+        "application.cache.budget:CacheBudget.reserve_headroom",
+        "self.before_eviction()",
+        "pass",
+    ),
+    "pinned_tiles_are_evicted": Bug(
+        "domain.tiles.flight:Flight.protects",
+        "is FlightStatus.PINNED and",
+        "is FlightStatus.EXPIRED and",
+    ),
+    "stored_tiles_are_fetched_again": Bug(
+        "application.download.listing_selector:ListingSelector._select",
+        "found = self.rule.select(listed, stored, absent_at)\n    needs_bytes",
+        "found = self.rule.select(listed, None, absent_at)\n    needs_bytes",
+    ),
+    "session_gives_up_at_once": Bug(
+        "domain.tiles.provider_faults:may_improve",
+        "return True",
+        "return False",
+    ),
+    "stale_reservation_is_kept": Bug(
+        "application.download.area_download:AreaDownload.download_tiles_for_area",
+        "self.budget_enforcer.release_headroom()",
+        "pass",
+    ),
+}
+
+
+def find_function(place: str) -> FunctionType:
+    """Return the function of a place, without its decorators."""
+    module, _, path = place.partition(":")
+    found: Any = import_module(f"tileferry.{module}")
+    for name in path.split("."):
+        found = inspect.getattr_static(found, name)
+    if isinstance(found, property):
+        found = found.fget
+    if isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    plain = inspect.unwrap(found)
+    assert isinstance(plain, FunctionType), f"{place} is not a function"
+    return plain
+
+
+def mutate(bug: Bug) -> CodeType:
+    """Return the code of a function with the bug in it."""
+    function = find_function(bug.place)
+    source = textwrap.dedent(inspect.getsource(function))
+    times = source.count(bug.old)
+    assert times == 1, f"{bug.place} has {bug.old!r} {times} times, not once"
+    tree = ast.parse(source.replace(bug.old, bug.new))
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list = []
+    space: dict[str, Any] = {}
+    code = compile(tree, f"<bug in {bug.place}>", "exec")
+    exec(code, dict(function.__globals__), space)  # noqa: S102  # the texts above
+    made: FunctionType = space[definition.name]
+    return made.__code__
+
+
+@contextmanager
+def plant(name: str | None) -> Iterator[None]:
+    """Switch a bug on, in this process."""
+    if name is None:
+        yield
+        return
+    function = find_function(BUGS[name].place)
+    sound = function.__code__
+    function.__code__ = mutate(BUGS[name])
+    try:
+        yield
+    finally:
+        function.__code__ = sound

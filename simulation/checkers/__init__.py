@@ -1,0 +1,1 @@
+"""Checkers: each watches some calls and says which invariants it checks."""

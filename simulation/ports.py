@@ -1,0 +1,259 @@
+"""Ports as a simulated process sees them: each call goes through the world.
+
+A proxy knows nothing of the port behind it, so a new method of a port is covered without new code:
+plain methods, iterators (read at once), objects with methods of their own (a journal), and context
+managers, whose end is a call too, because that is where a transaction commits.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from attrs import define, field, frozen
+
+from simulation.faults import PortKind, create_disk_error
+from simulation.scheduler import Killed, Process, Task
+from simulation.world import World
+from tileferry.domain.errors import StorageError
+
+READS = frozenset({"has_bytes", "read_tile", "tile_exists", "read", "records", "list_entries"})
+"""Methods that a full disk does not disturb."""
+
+
+def _to_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
+@frozen(kw_only=True)
+class PortSpec:
+    """How a port behaves."""
+
+    name: str
+    kind: PortKind
+    quiet: frozenset[str] = field(default=frozenset(), converter=_to_names)
+    """Methods that touch nothing but the memory of their process; they are no calls."""
+    lock: str | None = None
+    """While a transaction of this lock is open, other processes wait, as a database lets them."""
+    fails_for_good: frozenset[str] = field(default=frozenset(), converter=_to_names)
+    """Methods that are refused once one of them has failed: the state of the file is unknown."""
+    parts: dict[str, "PortSpec"] = field(factory=dict)
+    """The objects that its methods return or yield, if they are ports too."""
+
+
+@define(eq=False)
+class SimulatedLock:
+    """A lock between tasks."""
+
+    world: World
+    holder: Task | None = None
+    waiting: list[Task] = field(factory=list)
+
+    def acquire(self) -> bool:
+        """Take the lock; return whether it was new to this task."""
+        me = self.world.current
+        if self.holder is me:
+            return False
+        while self.holder is not None:
+            self.waiting.append(me)
+            self.world.wait()
+        self.holder = me
+        return True
+
+    def release(self) -> None:
+        self.holder = None
+        waiting, self.waiting = self.waiting, []
+        for task in waiting:
+            self.world.wake(task)
+
+
+_FORMS: dict[tuple[type, str], str] = {}
+
+
+def _get_form(kind: type, name: str) -> str:
+    """Return whether an attribute of a class is a value, a method or opens a context."""
+    if (kind, name) not in _FORMS:
+        _FORMS[kind, name] = _find_form(kind, name)
+    return _FORMS[kind, name]
+
+
+def _find_form(kind: type, name: str) -> str:
+    found = inspect.getattr_static(kind, name, None)
+    if isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    if not inspect.isfunction(found):
+        return "value"
+    wrapped = getattr(found, "__wrapped__", None)
+    return "context" if wrapped and inspect.isgeneratorfunction(wrapped) else "method"
+
+
+def _settle(result: Any) -> Any:
+    """Read an iterator at once: what it reads is the state at the time of the call."""
+    return iter(list(result)) if isinstance(result, Iterator) else result
+
+
+class Port:
+    """Any port object, as one process sees it."""
+
+    def __init__(self, world: World, process: Process, spec: PortSpec, target: Any) -> None:
+        self._world = world
+        self._process = process
+        self._spec = spec
+        self._target = target
+        self._failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._process.alive:
+            raise Killed
+        target = self._target
+        form = _get_form(type(target), name)
+        if form == "value":
+            return getattr(target, name)
+        method = getattr(target, name)
+        if name in self._spec.quiet:
+            return method
+        made = self._open(name, method) if form == "context" else self._wrap(name, method)
+        self.__dict__[name] = made
+        return made
+
+    def _wrap(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        spec, world, process = self._spec, self._world, self._process
+        full_name = f"{spec.name}.{name}"
+        kind = spec.kind
+        if kind is PortKind.DISK and name in READS:
+            kind = PortKind.DISK_READ
+        can_spoil = name in spec.fails_for_good
+        part = spec.parts.get(name)
+
+        def effect(*args: Any, **kwargs: Any) -> Any:
+            if can_spoil and self._failed:
+                raise create_disk_error(full_name, "an earlier operation failed")
+            return _settle(method(*args, **kwargs))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            is_new = self._lock()
+            try:
+                result = world.call(process, kind, full_name, effect, args, kwargs)
+            except StorageError:
+                self._failed = self._failed or can_spoil
+                raise
+            finally:
+                if is_new and process.alive:
+                    world.locks[spec.lock or ""].release()
+            return result if part is None else Port(world, process, part, result)
+
+        return call
+
+    def _lock(self) -> bool:
+        """Wait until no other transaction is open; return whether to release the lock."""
+        name, world = self._spec.lock, self._world
+        if not self._process.alive:
+            raise Killed
+        if name is None:
+            return False
+        lock: SimulatedLock = world.locks.setdefault(name, SimulatedLock(world))
+        return lock.acquire()
+
+    def _open(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: _Context(self, name, method(*args, **kwargs))
+
+
+@define(eq=False)
+class _Context:
+    """A context manager of a port, such as a transaction."""
+
+    port: Port
+    name: str
+    target: Any
+    _is_new: bool = False
+    _ended: bool = False
+
+    def __enter__(self) -> Any:
+        port = self.port
+        self._is_new = port._lock()
+        spec, process = port._spec, port._process
+        try:
+            part = port._world.call(
+                process, spec.kind, f"{spec.name}.{self.name}", self.target.__enter__
+            )
+        except Exception:
+            self._release()
+            raise
+        process.on_death.append(self._abandon)
+        inner = spec.parts.get(self.name)
+        return part if inner is None else Port(port._world, process, inner, part)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        port = self.port
+        if not port._process.alive:
+            raise Killed
+        if error is not None:
+            self._roll_back(error)
+            self._release()
+            return
+        spec = port._spec
+        failure = create_disk_error(spec.name, "rolled back")
+        try:
+            port._world.call(
+                port._process,
+                spec.kind,
+                f"{spec.name}.{self.name}.end",
+                self._commit,
+                undo=lambda: self._roll_back(failure),
+            )
+        finally:
+            if port._process.alive:
+                self._release()
+
+    def _commit(self) -> None:
+        self._ended = True
+        self.target.__exit__(None, None, None)
+
+    def _roll_back(self, error: BaseException) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self.target.__exit__(type(error), error, None)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+
+    def _abandon(self) -> None:
+        self._roll_back(Killed())
+
+    def _release(self) -> None:
+        with suppress(ValueError):
+            self.port._process.on_death.remove(self._abandon)
+        if self._is_new:
+            self.port._world.locks[self.port._spec.lock or ""].release()
+
+
+class ProcessClock:
+    """The clock of one process: its wall clock may be wrong, its sleeps are calls."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def now(self) -> float:
+        self._check()
+        return self._world.now() + self._process.wall_offset_s
+
+    def monotonic(self) -> float:
+        self._check()
+        return self._world.time_s
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep in simulated time; a process may die meanwhile."""
+        self._world.call(self._process, PortKind.LOCAL, "clock.sleep", self._world.wait, (seconds,))
+
+    def _check(self) -> None:
+        if not self._process.alive:
+            raise Killed

@@ -1,0 +1,67 @@
+"""What every scenario has, and the parts that scenarios share."""
+
+import logging
+from collections.abc import Iterator
+from itertools import count
+from random import Random
+from typing import Any, ClassVar
+
+from attrs import define, field
+
+from simulation.faults import FaultKind, PortKind
+from simulation.ports import Port, PortSpec, ProcessClock
+from simulation.scheduler import Process
+from simulation.threads import WorkerClock
+from simulation.world import World
+from tileferry.adapters.memory import MemoryAuditSink
+from tileferry.adapters.system import SharedRetryTokens
+from tileferry.application import AuditTrail, RetryManager
+
+LOGGER = logging.getLogger("simulation")
+LOGGER.disabled = True
+AUDIT = PortSpec(name="audit", kind=PortKind.DATABASE)
+
+
+@define(eq=False)
+class Scenario:
+    """A small world: its state, its processes and its checkers."""
+
+    name: ClassVar[str] = ""
+    liveness_s: ClassVar[float] = 4 * 3600.0
+    """The simulated time after the last fault within which everything must end."""
+    weights: ClassVar[dict[FaultKind, float]] = {}
+    world: World
+    chance: Random = field(init=False)
+    """Decides about the size and the settings of this world, not about its history."""
+    audit_log: MemoryAuditSink = field(factory=MemoryAuditSink, init=False)
+    _ids: Iterator[int] = field(factory=count, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.chance = Random(f"{self.world.seed}/setup")
+        self.build()
+
+    def build(self) -> None:
+        """Create the state, the checkers and the processes of this world."""
+        raise NotImplementedError
+
+    # Parts of a process
+
+    def connect(self, process: Process, spec: PortSpec, target: Any) -> Any:
+        """Return a port as a process sees it."""
+        return Port(self.world, process, spec, target)
+
+    def create_clock(self, process: Process) -> WorkerClock:
+        return WorkerClock(ProcessClock(self.world, process), self.world, process)
+
+    def new_id(self) -> str:
+        return f"id-{next(self._ids)}"
+
+    def create_retry_manager(self, process: Process, clock: WorkerClock) -> RetryManager:
+        """Return the retry manager of a process, which audits to the shared log."""
+        sink = self.connect(process, AUDIT, self.audit_log)
+        return RetryManager(
+            clock=clock,
+            new_id=self.new_id,
+            audit=AuditTrail(logger=LOGGER, sinks=[sink]),
+            tokens=SharedRetryTokens(clock=clock),
+        )

@@ -1,0 +1,320 @@
+"""Two flights with common tiles are downloaded into one small cache, while operators interfere."""
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, ClassVar
+
+from attrs import define, field, frozen
+
+from simulation.checkers.audit import AuditChecker, LoadChecker
+from simulation.checkers.cache import DurabilityChecker, EvictionChecker, FetchChecker
+from simulation.faults import PortKind
+from simulation.ports import PortSpec
+from simulation.provider import TILE_BYTES, SimulatedProvider
+from simulation.scenarios.base import LOGGER, Scenario
+from simulation.scheduler import Process
+from simulation.threads import SimulatedBackground, SimulatedWorkers, create_pace
+from simulation.world import CommandFailedError
+from tileferry.adapters.memory import (
+    MemoryAbsentTiles,
+    MemoryCacheLedger,
+    MemoryCacheLock,
+    MemoryFlightBook,
+    MemoryJournalStore,
+    MemorySpoolStore,
+    MemoryTileMetadataStore,
+    MemoryTileStore,
+    MemoryTileTables,
+)
+from tileferry.application import AreaDownload, CacheBudget, DownloadSettings, GroupLimits
+from tileferry.application.cache.maintenance import CacheMaintenance
+from tileferry.application.download.session import PersistentTileDownloader
+from tileferry.application.ports.progress import ProgressEvent, ProgressListener
+from tileferry.domain.retry import RetryBudget
+from tileferry.domain.tiles import (
+    DownloadOutcome,
+    DownloadRequest,
+    NewTile,
+    OperatorNote,
+    PruneRule,
+    SectorClass,
+    TileCoverage,
+    TileId,
+    TileRange,
+)
+
+STORE = PortSpec(name="store", kind=PortKind.DISK, fails_for_good={"write_tile", "flush"})
+METADATA = PortSpec(
+    name="metadata", kind=PortKind.DATABASE, quiet={"insert_metadata", "detach", "flush"}
+)
+JOURNALS = PortSpec(
+    name="journals",
+    kind=PortKind.DISK,
+    parts={
+        "open": PortSpec(
+            name="journals.journal",
+            kind=PortKind.DISK,
+            quiet={"close"},
+            fails_for_good={"append", "flush", "finish", "read_into"},
+        )
+    },
+)
+LEDGER = PortSpec(
+    name="ledger",
+    kind=PortKind.DATABASE,
+    lock="decisions",
+    parts={"begin_transaction": PortSpec(name="ledger.transaction", kind=PortKind.DATABASE)},
+)
+FLIGHTS = PortSpec(name="flights", kind=PortKind.DATABASE, lock="decisions")
+SPOOLS = PortSpec(name="spools", kind=PortKind.DISK)
+ABSENT = PortSpec(name="absent_tiles", kind=PortKind.DATABASE)
+PROVIDER = PortSpec(name="provider", kind=PortKind.PROVIDER)
+LOCK = PortSpec(name="lock", kind=PortKind.LOCAL, quiet={"check_held", "release"})
+ZOOM = 14
+NOTE = OperatorNote(by="ann@desk", reason="simulated")
+
+
+@frozen
+class SimulatedDisk:
+    """A disk that is never the tighter limit."""
+
+    def free_bytes(self) -> int:
+        return 10**9
+
+    def total_bytes(self) -> int:
+        return 10**9
+
+
+class SimulatedCompaction:
+    """Frees the bytes of tiles that are not visible; in memory there is nothing to free."""
+
+    def forget_locations(self) -> None:
+        """Nothing is kept."""
+
+    def compact(self, **_options: Any) -> tuple[()]:
+        return ()
+
+
+@define(eq=False)
+class DownloadScenario(Scenario):
+    """The cache, its database and its users."""
+
+    name: ClassVar[str] = "download"
+    provider: SimulatedProvider = field(init=False)
+    tables: MemoryTileTables = field(factory=MemoryTileTables, init=False)
+    rows: MemoryTileMetadataStore = field(init=False)
+    store: MemoryTileStore = field(init=False)
+    journals: MemoryJournalStore = field(factory=MemoryJournalStore, init=False)
+    flights: MemoryFlightBook = field(init=False)
+    ledger: MemoryCacheLedger = field(init=False)
+    absent: MemoryAbsentTiles = field(factory=MemoryAbsentTiles, init=False)
+    lock_holders: dict[str, str] = field(factory=dict, init=False)
+    budget_bytes: int = field(init=False)
+    fetches: FetchChecker = field(init=False)
+    workers: int = field(init=False)
+    group: GroupLimits = field(init=False)
+    uses_background: bool = field(init=False)
+
+    def build(self) -> None:
+        world, chance = self.world, self.chance
+        self.provider = SimulatedProvider(world, page_size=chance.choice([3, 5, 100]))
+        self.rows = MemoryTileMetadataStore(clock=world, tables=self.tables)
+        self.store = MemoryTileStore(self.rows)
+        self.flights = MemoryFlightBook(tiles=self.rows, clock=world)
+        self.ledger = MemoryCacheLedger(tiles=self.rows, flights=self.flights)
+        self.workers = chance.randint(1, 4)
+        self.group = GroupLimits(tiles_max=chance.choice([1, 2, 5, 1_024]))
+        self.uses_background = chance.random() < 0.5
+        width, height = chance.randint(2, 4), chance.randint(2, 3)
+        requests = [
+            create_request("F1", 9_800, 5_500, width, height),
+            create_request("F2", 9_800 + chance.randint(0, width), 5_500, width, height),
+        ]
+        wanted = {tile for one in requests for tile in self.list_tiles(one)}
+        if chance.random() < 0.3:
+            self.provider.absent.add(chance.choice(sorted(wanted)))
+        kept = chance.randint(0, 3)
+        self.fill_cache("F0", 0, kept)
+        self.fill_cache("F00", kept, chance.randint(0, 8))
+        self.flights.pin_flight("F0", NOTE)
+        self.budget_bytes = TILE_BYTES * (len(wanted) + kept + chance.randint(0, 6))
+        self.add_checkers()
+        world.disks += [self.store.lose_power, self.journals.lose_power]
+        world.buffers.append(self.store.lose_power)
+        self.add_actions(sorted(wanted))
+        for request in requests:
+            world.start_process(
+                Process(name=request.flight_id, main=partial(self.download, request))
+            )
+
+    def fill_cache(self, flight: str, first: int, count: int) -> None:
+        """Store tiles of an earlier flight; they were used before all others."""
+        for number in range(first, first + count):
+            tile = TileId(source="old", zoom=ZOOM, x=number, y=0)
+            blob = self.store.write_tile(tile, bytes(TILE_BYTES))
+            self.rows.insert_metadata(
+                NewTile(
+                    tile_id=tile,
+                    flight_id=flight,
+                    produced_at=datetime(2026, 9, 1, tzinfo=UTC),
+                    resolution_m_per_px=0.6,
+                    sector_class=SectorClass.STABLE_REAR,
+                    blob=blob,
+                )
+            )
+        self.store.flush()
+        self.rows.flush()
+
+    def add_checkers(self) -> None:
+        world = self.world
+        world.watch(DurabilityChecker(world, self.store, self.rows, self.journals))
+        budget_bytes = max(self.budget_bytes, len(self.rows.all_tiles()) * TILE_BYTES)
+        world.watch(
+            EvictionChecker(
+                world, self.rows, self.ledger, self.flights, self.journals, budget_bytes
+            )
+        )
+        self.fetches = FetchChecker(world, self.store, self.rows, self.provider)
+        world.watch(self.fetches)
+        world.watch(AuditChecker(world, self.audit_log))
+        budget = RetryBudget()
+        calls = ("provider.fetch_tile", "provider.fetch_listing_page")
+        world.watch(LoadChecker(world, budget.capacity, budget.refill_per_s, self.workers, calls))
+
+    def add_actions(self, tiles: list[TileId]) -> None:
+        """Add what operators and the provider may do at any moment."""
+        chosen = self.chance.choice(tiles)
+        for flight in ("F1", "F2"):
+            self.world.actions |= {
+                f"pin {flight} ": partial(self.change_pin, flight, "pin_flight"),
+                f"unpin {flight} ": partial(self.change_pin, flight, "unpin_flight"),
+                f"interrupt {flight} ": partial(self.interrupt, flight),
+            }
+        self.world.actions |= {
+            "prune ": self.prune,
+            "publish ": lambda _process: self.provider.publish(chosen),
+        }
+
+    def list_tiles(self, request: DownloadRequest) -> list[TileId]:
+        return list(request.coverage.tiles(self.provider.source))
+
+    # Processes
+
+    def download(self, request: DownloadRequest, process: Process) -> None:
+        """Run the command ``download``, as the container wires it."""
+        lock = self.acquire_lock(process)
+        started_s = self.world.time_s
+        try:
+            report = self.create_session(process).download_tiles_for_area(request)
+        except Exception as error:
+            self.fetches.check_given_up(error, self.world.time_s - started_s)
+            raise
+        if report.outcome is not DownloadOutcome.SUCCESS and report.tiles_failed:
+            raise CommandFailedError(str(report.outcome))
+        self.fetches.check_complete(request)
+        lock.release()
+
+    def acquire_lock(self, process: Process) -> Any:
+        owner = f"{process.name}-{process.generation}"
+        lock = MemoryCacheLock(holders=self.lock_holders, owner=owner)
+        process.on_death.append(lock.release)
+        process.data["lock"] = lock
+        self.connect(process, LOCK, lock).acquire()
+        return lock
+
+    def create_session(self, process: Process) -> PersistentTileDownloader:
+        clock = self.create_clock(process)
+        retry = self.create_retry_manager(process, clock)
+        pace = create_pace(self.world, clock, self.workers)
+        journals = self.connect(process, JOURNALS, self.journals)
+        metadata = self.connect_metadata(process, clock)
+        background = SimulatedBackground(self.world, process) if self.uses_background else None
+
+        def create_downloader(progress: ProgressListener) -> AreaDownload:
+            return AreaDownload(
+                provider=self.connect(process, PROVIDER, self.provider),
+                tile_store=self.connect(process, STORE, self.store),
+                tile_metadata_store=metadata,
+                budget_enforcer=self.create_budget(process, journals),
+                journals=journals,
+                spools=self.connect(process, SPOOLS, MemorySpoolStore()),
+                workers=SimulatedWorkers(self.world, process, self.workers),
+                lock=self.connect(process, LOCK, process.data["lock"]),
+                retry=retry,
+                pace=pace,
+                clock=clock,
+                logger=LOGGER,
+                settings=DownloadSettings(group=self.group),
+                background=background,
+                progress=progress,
+                flights=self.connect(process, FLIGHTS, self.flights),
+                absent_tiles=self.connect(process, ABSENT, self.absent),
+            )
+
+        return PersistentTileDownloader(
+            create_downloader=create_downloader,
+            retry=retry,
+            clock=clock,
+            progress=partial(_stop_if_interrupted, process),
+        )
+
+    def connect_metadata(self, process: Process, clock: Any) -> Any:
+        """Return a client of the database, whose buffered rows end with its process."""
+        client = MemoryTileMetadataStore(
+            clock=clock,
+            tables=self.tables,
+            commit=partial(self.world.call, process, PortKind.DATABASE, "metadata.commit"),
+        )
+        return self.connect(process, METADATA, client)
+
+    def create_budget(self, process: Process, journals: Any) -> CacheBudget:
+        return CacheBudget(
+            ledger=self.connect(process, LEDGER, self.ledger),
+            disk=SimulatedDisk(),
+            reclaim=lambda: None,
+            before_eviction=journals.discard_complete,
+            reservation_id="host:/cache",
+            budget_bytes=self.budget_bytes,
+            free_space_reserve_bytes=0,
+        )
+
+    # Operators
+
+    def change_pin(self, flight: str, change: str, process: Process) -> None:
+        getattr(self.connect(process, FLIGHTS, self.flights), change)(flight, NOTE)
+
+    def interrupt(self, flight: str, _process: Process) -> None:
+        """Press Ctrl-C in the terminal of a download."""
+        self.world.processes[flight].data["interrupted"] = True
+
+    def prune(self, process: Process) -> None:
+        """Remove tiles that no flight needs."""
+        lock = self.acquire_lock(process)
+        journals = self.connect(process, JOURNALS, self.journals)
+        unused_since = datetime.fromtimestamp(self.world.now(), UTC) - timedelta(days=1)
+        CacheMaintenance(
+            ledger=self.connect(process, LEDGER, self.ledger),
+            lock=lock,
+            store=SimulatedCompaction,
+            before_removal=journals.discard_complete,
+        ).prune(PruneRule(unowned=True, unused_since=unused_since), confirmed=None)
+
+
+def create_request(flight: str, x: int, y: int, width: int, height: int) -> DownloadRequest:
+    """Return a request for so many columns and rows of tiles."""
+    span = TileRange(zoom=ZOOM, x_min=x, x_max=x + width - 1, y_min=y, y_max=y + height - 1)
+    request = DownloadRequest(
+        flight_id=flight,
+        bbox=span.bounds,
+        zoom_levels=(ZOOM,),
+        sector_class=SectorClass.STABLE_REAR,
+        cache_root=PurePosixPath("/cache"),
+    )
+    assert TileCoverage(bbox=span.bounds, zoom_levels=[ZOOM]).count == width * height
+    return request
+
+
+def _stop_if_interrupted(process: Process, _event: ProgressEvent, /) -> None:
+    if process.data.pop("interrupted", False):
+        raise KeyboardInterrupt
