@@ -111,6 +111,10 @@ class MemoryCacheLedger:
         """Delete a reservation."""
         self._reservations.pop(reservation_id, None)
 
+    def sum_used_bytes(self) -> int:
+        """Return the total size of the visible tiles."""
+        return sum(size for _, size in self.tiles.sum_live_bytes())
+
     def sum_reserved_bytes(self) -> int:
         """Return the total of the reservations."""
         return sum(self._reservations.values())

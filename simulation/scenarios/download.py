@@ -274,7 +274,7 @@ class DownloadScenario(Scenario):
             disk=SimulatedDisk(),
             reclaim=lambda: None,
             before_eviction=journals.discard_complete,
-            reservation_id="host:/cache",
+            find_reservation_id=lambda: "cache",
             budget_bytes=self.budget_bytes,
             free_space_reserve_bytes=0,
         )
