@@ -68,7 +68,10 @@ class ProviderCalls:
     def iter_pages(
         self, coverage: TileCoverage, limits: ListingLimits
     ) -> Iterator[list[TileSummary]]:
-        """Yield the provider's listing of an area page by page, each tile once."""
+        """Yield the provider's listing of an area page by page, each tile once.
+
+        A page is emptied before the next one is fetched: memory is limited to one page.
+        """
         progress = ListingProgress(coverage=coverage, limits=limits)
         cursor: str | None = None
         started_s = self.clock.monotonic()
@@ -82,10 +85,13 @@ class ProviderCalls:
                 ),
             )
             try:
-                yield progress.add_page(page, elapsed_s=self.clock.monotonic() - started_s)
+                tiles = progress.add_page(page, elapsed_s=self.clock.monotonic() - started_s)
             except InvalidValueError as error:
                 raise to_schema_error(error) from error
             cursor = page.next
+            del page
+            yield tiles
+            tiles.clear()
             if cursor is None:
                 return
 
