@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench figures soak powerloss simulate lock sbom format clean
+.PHONY: help setup test coverage check demo bench figures soak matrix powerloss simulate lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -72,6 +72,10 @@ SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_hostile_
 soak: $(READY)  ## many more crashes, many more examples
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/adapters/postgres/test_work_store_machine.py --timeout=1800
+
+# Not part of `make test`: it takes many minutes, and fetches servers and packages that are not in the lock.
+matrix: $(READY)  ## test with every Postgres and Python found here; ONLY="postgres-16 python-3.13" for some
+	@$(BIN)/python tools/matrix.py $(ONLY)
 
 powerloss: $(READY)  ## cut the power block by block, on a real file system (root, Linux)
 	PYTHONPATH=tests $(BIN)/python -m powerloss --images $(IMAGES)

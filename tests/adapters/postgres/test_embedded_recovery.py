@@ -24,6 +24,7 @@ from tileferry.adapters.postgres import (
     start_embedded,
 )
 from tileferry.adapters.postgres.server_process import (
+    MAJOR_VERSION,
     PACKAGE,
     Account,
     ServerProcess,
@@ -148,7 +149,10 @@ def _damage(data_dir: Path, what: str) -> None:
     [
         ("no version", f"is incomplete: PG_VERSION is missing; {IN_ORDER}"),
         ("binary version", "is incomplete: PG_VERSION is damaged"),
-        ("other version", "has data of PostgreSQL '12', and the embedded server is version 18"),
+        (
+            "other version",
+            f"has data of PostgreSQL '12', and the embedded server is version {MAJOR_VERSION}",
+        ),
         ("no control file", "is incomplete: global/pg_control is missing"),
         ("open to others", "did not start: FATAL:  data directory .* has invalid permissions"),
         ("lock is a folder", "cannot be used: .*Is a directory: .*run/lock"),

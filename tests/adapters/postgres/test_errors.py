@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 from support.tile_rows import TILE, create_metadata_store
 
-from tileferry.adapters.postgres import Database, get_schema_status, upgrade
+from tileferry.adapters.postgres import Database, get_schema_status, server_process, upgrade
 from tileferry.domain.errors import DatabaseError, InvalidValueError, TileManagerError
 
 CANARY = "c4n4ry"
@@ -200,7 +200,7 @@ def test_outdated_server_is_rejected(database: Database) -> None:
         }
         return answers.get(statement, statement), parameters
 
-    assert database.check_server().startswith("18")
+    assert database.check_server().startswith(str(server_process.MAJOR_VERSION))
     event.listen(database.engine, "before_cursor_execute", answer, retval=True)
     expected = "database: the server is PostgreSQL 14.12; use version 15 or later"
     assert _get_error(database.check_server) == expected
