@@ -1,6 +1,7 @@
 """``python -m simulation``: run many seeds, or replay one."""
 
 import argparse
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -14,11 +15,22 @@ FAILED_MAX = 20
 """A run that found so many violations ends."""
 
 
+SEED_S_MAX = 60
+"""A history that takes so much real time hangs."""
+
+
+def _report_hang(_number: int, _frame: object) -> None:
+    raise RuntimeError(f"the history hangs: it has not ended after {SEED_S_MAX} s")
+
+
 def run_range(scenario: str, first: int, count: int) -> Summary:
     """Run seeds one after the other."""
     summary = Summary()
+    signal.signal(signal.SIGALRM, _report_hang)
     for seed in range(first, first + count):
+        signal.alarm(SEED_S_MAX)
         summary.add(run_seed(scenario, seed))
+        signal.alarm(0)
         if len(summary.failed) >= FAILED_MAX:
             break
     return summary

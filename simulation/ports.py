@@ -167,20 +167,19 @@ class _Context:
     name: str
     target: Any
     _is_new: bool = False
-    _ended: bool = False
+    _ended: bool = True
 
     def __enter__(self) -> Any:
         port = self.port
         self._is_new = port._lock()
         spec, process = port._spec, port._process
+        process.on_death.append(self._abandon)
         try:
-            part = port._world.call(
-                process, spec.kind, f"{spec.name}.{self.name}", self.target.__enter__
-            )
-        except Exception:
+            part = port._world.call(process, spec.kind, f"{spec.name}.{self.name}", self._begin)
+        except Exception as error:
+            self._roll_back(error)
             self._release()
             raise
-        process.on_death.append(self._abandon)
         inner = spec.parts.get(self.name)
         return part if inner is None else Port(port._world, process, inner, part)
 
@@ -210,6 +209,11 @@ class _Context:
         finally:
             if port._process.alive:
                 self._release()
+
+    def _begin(self) -> Any:
+        part = self.target.__enter__()
+        self._ended = False
+        return part
 
     def _commit(self) -> None:
         self._ended = True

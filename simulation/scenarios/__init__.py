@@ -2,5 +2,8 @@
 
 from simulation.scenarios.base import Scenario
 from simulation.scenarios.download import DownloadScenario
+from simulation.scenarios.upload import UploadScenario
 
-SCENARIOS: dict[str, type[Scenario]] = {"download": DownloadScenario}
+SCENARIOS: dict[str, type[Scenario]] = {
+    kind.name: kind for kind in (DownloadScenario, UploadScenario)
+}

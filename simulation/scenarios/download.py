@@ -5,29 +5,33 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from simulation.checkers.audit import AuditChecker, LoadChecker
 from simulation.checkers.cache import DurabilityChecker, EvictionChecker, FetchChecker
 from simulation.faults import PortKind
 from simulation.ports import PortSpec
 from simulation.provider import TILE_BYTES, SimulatedProvider
-from simulation.scenarios.base import LOGGER, Scenario
+from simulation.scenarios.base import LOGGER
+from simulation.scenarios.cache import (
+    ABSENT,
+    FLIGHTS,
+    JOURNALS,
+    LEDGER,
+    LOCK,
+    NOTE,
+    SPOOLS,
+    STORE,
+    CacheScenario,
+)
 from simulation.scheduler import Process
 from simulation.threads import SimulatedBackground, SimulatedWorkers, create_pace
 from simulation.world import CommandFailedError
 from tileferry.adapters.memory import (
     MemoryAbsentTiles,
-    MemoryCacheLedger,
-    MemoryCacheLock,
-    MemoryFlightBook,
-    MemoryJournalStore,
     MemorySpoolStore,
-    MemoryTileMetadataStore,
-    MemoryTileStore,
-    MemoryTileTables,
 )
-from tileferry.application import AreaDownload, CacheBudget, DownloadSettings, GroupLimits
+from tileferry.application import AreaDownload, DownloadSettings, GroupLimits
 from tileferry.application.cache.maintenance import CacheMaintenance
 from tileferry.application.download.session import PersistentTileDownloader
 from tileferry.application.ports.progress import ProgressEvent, ProgressListener
@@ -36,7 +40,6 @@ from tileferry.domain.tiles import (
     DownloadOutcome,
     DownloadRequest,
     NewTile,
-    OperatorNote,
     PruneRule,
     SectorClass,
     TileCoverage,
@@ -44,46 +47,8 @@ from tileferry.domain.tiles import (
     TileRange,
 )
 
-STORE = PortSpec(name="store", kind=PortKind.DISK, fails_for_good={"write_tile", "flush"})
-METADATA = PortSpec(
-    name="metadata", kind=PortKind.DATABASE, quiet={"insert_metadata", "detach", "flush"}
-)
-JOURNALS = PortSpec(
-    name="journals",
-    kind=PortKind.DISK,
-    parts={
-        "open": PortSpec(
-            name="journals.journal",
-            kind=PortKind.DISK,
-            quiet={"close"},
-            fails_for_good={"append", "flush", "finish", "read_into"},
-        )
-    },
-)
-LEDGER = PortSpec(
-    name="ledger",
-    kind=PortKind.DATABASE,
-    lock="decisions",
-    parts={"begin_transaction": PortSpec(name="ledger.transaction", kind=PortKind.DATABASE)},
-)
-FLIGHTS = PortSpec(name="flights", kind=PortKind.DATABASE, lock="decisions")
-SPOOLS = PortSpec(name="spools", kind=PortKind.DISK)
-ABSENT = PortSpec(name="absent_tiles", kind=PortKind.DATABASE)
 PROVIDER = PortSpec(name="provider", kind=PortKind.PROVIDER)
-LOCK = PortSpec(name="lock", kind=PortKind.LOCAL, quiet={"check_held", "release"})
 ZOOM = 14
-NOTE = OperatorNote(by="ann@desk", reason="simulated")
-
-
-@frozen
-class SimulatedDisk:
-    """A disk that is never the tighter limit."""
-
-    def free_bytes(self) -> int:
-        return 10**9
-
-    def total_bytes(self) -> int:
-        return 10**9
 
 
 class SimulatedCompaction:
@@ -97,32 +62,21 @@ class SimulatedCompaction:
 
 
 @define(eq=False)
-class DownloadScenario(Scenario):
+class DownloadScenario(CacheScenario):
     """The cache, its database and its users."""
 
     name: ClassVar[str] = "download"
     provider: SimulatedProvider = field(init=False)
-    tables: MemoryTileTables = field(factory=MemoryTileTables, init=False)
-    rows: MemoryTileMetadataStore = field(init=False)
-    store: MemoryTileStore = field(init=False)
-    journals: MemoryJournalStore = field(factory=MemoryJournalStore, init=False)
-    flights: MemoryFlightBook = field(init=False)
-    ledger: MemoryCacheLedger = field(init=False)
     absent: MemoryAbsentTiles = field(factory=MemoryAbsentTiles, init=False)
-    lock_holders: dict[str, str] = field(factory=dict, init=False)
-    budget_bytes: int = field(init=False)
     fetches: FetchChecker = field(init=False)
     workers: int = field(init=False)
     group: GroupLimits = field(init=False)
     uses_background: bool = field(init=False)
 
     def build(self) -> None:
+        super().build()
         world, chance = self.world, self.chance
         self.provider = SimulatedProvider(world, page_size=chance.choice([3, 5, 100]))
-        self.rows = MemoryTileMetadataStore(clock=world, tables=self.tables)
-        self.store = MemoryTileStore(self.rows)
-        self.flights = MemoryFlightBook(tiles=self.rows, clock=world)
-        self.ledger = MemoryCacheLedger(tiles=self.rows, flights=self.flights)
         self.workers = chance.randint(1, 4)
         self.group = GroupLimits(tiles_max=chance.choice([1, 2, 5, 1_024]))
         self.uses_background = chance.random() < 0.5
@@ -140,8 +94,6 @@ class DownloadScenario(Scenario):
         self.flights.pin_flight("F0", NOTE)
         self.budget_bytes = TILE_BYTES * (len(wanted) + kept + chance.randint(0, 6))
         self.add_checkers()
-        world.disks += [self.store.lose_power, self.journals.lose_power]
-        world.buffers.append(self.store.lose_power)
         self.add_actions(sorted(wanted))
         for request in requests:
             world.start_process(
@@ -215,14 +167,6 @@ class DownloadScenario(Scenario):
         self.fetches.check_complete(request)
         lock.release()
 
-    def acquire_lock(self, process: Process) -> Any:
-        owner = f"{process.name}-{process.generation}"
-        lock = MemoryCacheLock(holders=self.lock_holders, owner=owner)
-        process.on_death.append(lock.release)
-        process.data["lock"] = lock
-        self.connect(process, LOCK, lock).acquire()
-        return lock
-
     def create_session(self, process: Process) -> PersistentTileDownloader:
         clock = self.create_clock(process)
         retry = self.create_retry_manager(process, clock)
@@ -257,26 +201,6 @@ class DownloadScenario(Scenario):
             retry=retry,
             clock=clock,
             progress=partial(_stop_if_interrupted, process),
-        )
-
-    def connect_metadata(self, process: Process, clock: Any) -> Any:
-        """Return a client of the database, whose buffered rows end with its process."""
-        client = MemoryTileMetadataStore(
-            clock=clock,
-            tables=self.tables,
-            commit=partial(self.world.call, process, PortKind.DATABASE, "metadata.commit"),
-        )
-        return self.connect(process, METADATA, client)
-
-    def create_budget(self, process: Process, journals: Any) -> CacheBudget:
-        return CacheBudget(
-            ledger=self.connect(process, LEDGER, self.ledger),
-            disk=SimulatedDisk(),
-            reclaim=lambda: None,
-            before_eviction=journals.discard_complete,
-            find_reservation_id=lambda: "cache",
-            budget_bytes=self.budget_bytes,
-            free_space_reserve_bytes=0,
         )
 
     # Operators
