@@ -70,6 +70,60 @@ BUGS: dict[str, Bug] = {
         "self.budget_enforcer.release_headroom()",
         "pass",
     ),
+    "acknowledged_envelope_is_repeated": Bug(
+        "application.upload.flight_upload:FlightUpload._repeat",
+        "row.voting_status is not VotingStatus.PENDING for row in rows",
+        "False for row in rows",
+        ("upload",),
+    ),
+    "envelope_is_not_stored": Bug(
+        "application.upload.flight_upload:FlightUpload._sign",
+        "self.envelopes.save(envelope)",
+        "pass",
+        ("upload",),
+    ),
+    "envelope_is_closed_before_acknowledgements": Bug(
+        "application.upload.flight_upload:FlightUpload._send",
+        "self.tile_metadata_store.mark_uploaded(*acknowledged)",
+        "self.envelopes.close(envelope); self.tile_metadata_store.mark_uploaded(*acknowledged)",
+        ("upload",),
+    ),
+    "envelope_is_closed_before_rejections_are_counted": Bug(
+        "application.upload.flight_upload:FlightUpload._close_when_counted",
+        "if is_clean or",
+        "if True or",
+        ("upload",),
+    ),
+    "repeated_rejection_is_counted_twice": Bug(
+        "application.upload.upload_retry:IdempotentRetryTileUploader._count_failures",
+        "() if entry.attempt is None else (entry.attempt,)",
+        "()",
+        ("upload",),
+    ),
+    "giveup_needs_one_attempt_more": Bug(
+        "domain.tiles.voting:should_give_up",
+        "return upload_attempts >= max_per_tile_attempts",
+        "return upload_attempts > max_per_tile_attempts",
+        ("upload",),
+    ),
+    "giveup_is_recorded_without_waiting_for_the_disk": Bug(
+        "application.upload.upload_retry:IdempotentRetryTileUploader._give_up",
+        "durable=True",
+        "durable=False",
+        ("upload",),
+    ),
+    "upload_starts_in_the_air": Bug(
+        "application.upload.flight_upload:FlightUpload.upload_pending_tiles",
+        "self.flight_records.get_current().check_on_ground(flight_id)",
+        "pass",
+        ("upload",),
+    ),
+    "changed_envelope_is_sent": Bug(
+        "application.upload.flight_upload:FlightUpload._repeat",
+        "is_same = _hash_pieces(body) == envelope.body_sha256",
+        "is_same = True",
+        ("upload",),
+    ),
 }
 
 

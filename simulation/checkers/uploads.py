@@ -114,6 +114,9 @@ class AttemptChecker(Checker):
                 row.upload_attempts == self.attempts_max,
                 f"{row.tile_id} is given up after {row.upload_attempts} attempts",
             )
+            self.require(
+                str(row.tile_id) in self.list_recorded(), f"{row.tile_id}: giveup not on the disk"
+            )
 
     def _check_change(self, before: TileMetadata, row: TileMetadata) -> None:
         added = row.upload_attempts - before.upload_attempts
@@ -123,8 +126,16 @@ class AttemptChecker(Checker):
             self.world.transitions["tile " + " -> ".join(move)] += 1
             self.require(move in _MOVES, f"{row.tile_id} went from {move[0]} to {move[1]}")
 
+    def list_recorded(self) -> set[str]:
+        """Return the tiles whose giveup is recorded, whatever happens to the power."""
+        return {
+            str(record.payload["tile_id"])
+            for record in self.recorder.records()
+            if record.sequence <= self.recorder._durable
+        }
+
     def at_end(self) -> None:
-        recorded = {str(record.payload["tile_id"]) for record in self.recorder.records()}
+        recorded = self.list_recorded()
         audited = {one.tile_id for one in self.log.events if isinstance(one, TileGivenUp)}
         sent: dict[TileId, int] = defaultdict(int)
         for row in self.rows.all_tiles():
