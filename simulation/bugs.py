@@ -7,13 +7,17 @@ is not found shows an invariant that is not checked, or a fault that is not trie
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any
 
 from attrs import field, frozen
+
+
+def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 @frozen
@@ -25,7 +29,7 @@ class Bug:
     old: str
     """Occurs once in the source of that function."""
     new: str
-    scenarios: tuple[str, ...] = field(default=("download",), converter=tuple)
+    scenarios: tuple[str, ...] = field(default=("download",), converter=_to_tuple)
     """The scenarios that must find it, the quickest first."""
 
 

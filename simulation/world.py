@@ -22,7 +22,7 @@ from tileferry.domain.tiles import TileId
 if TYPE_CHECKING:
     from simulation.checkers.base import Checker
 
-STEPS_MAX = 60_000
+STEPS_MAX = 20_000
 
 
 class CommandFailedError(Exception):

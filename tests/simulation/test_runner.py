@@ -53,16 +53,16 @@ def test_seed_is_one_history_in_every_process(scenario: str) -> None:
 
 
 def test_failing_seed_is_shrunk_to_the_faults_that_it_needs() -> None:
-    get_menu("download")
-    with plant("stale_reservation_is_kept"):
-        outcomes = (run_seed("download", seed) for seed in range(200))
+    get_menu("upload")
+    with plant("acknowledged_envelope_is_repeated"):
+        outcomes = (run_seed("upload", seed) for seed in range(400))
         failed = next(one for one in outcomes if one.violation and len(one.plan.faults) > 2)
         shortest = shrink(failed)
-        again = run_seed("download", failed.seed, keep=[f.number for f in shortest.plan.faults])
+        again = run_seed("upload", failed.seed, keep=[f.number for f in shortest.plan.faults])
     assert 0 < len(shortest.plan.faults) < len(failed.plan.faults)
     assert (again.violation, again.trace_hash) == (shortest.violation, shortest.trace_hash)
     assert f"--seed {failed.seed} --faults " in shortest.command
-    assert run_seed("download", failed.seed).violation is None
+    assert run_seed("upload", failed.seed).violation is None
 
 
 @pytest.mark.parametrize("name", ["tiles_are_not_flushed", "pinned_tiles_are_evicted"])
