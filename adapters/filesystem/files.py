@@ -7,6 +7,7 @@ module that translates ``OSError`` to ``StorageError``.
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +62,7 @@ class FileCalls:
     link: Callable[..., None] = os.link
     unlink: Callable[..., None] = os.unlink
     fchmod: Callable[[int, int], None] = os.fchmod
+    flock: Callable[[int, int], None] = fcntl.flock
 
 
 def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:

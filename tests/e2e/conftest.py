@@ -1,13 +1,17 @@
 """An operator and a provider to download from; other modules have operators of their own."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.call_faults import NO_COMPILER, FaultServer, compile_call_faults, start_fault_server
 from support.control_plane import ControlPlane, create_postgres_control_plane
 from support.download_env import DERKACHI, ZOOM
 from support.download_operator import DownloadOperator
+from support.fault_scenarios import FaultyInstallation
 from support.operator import Operator, enter_environment
+from support.provider import RunningProvider
 from support.readiness_env import ReadinessEnv
 from support.scripted_provider import ScriptedProvider
 
@@ -57,3 +61,30 @@ def readiness_env(
 def control_plane(database: Database) -> ControlPlane:
     """The control plane's books."""
     return create_postgres_control_plane(database)
+
+
+@pytest.fixture(scope="module")
+def fault_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    """Run the process that commands with faults are forked from."""
+    library = compile_call_faults(tmp_path_factory.mktemp("library"))
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    with start_fault_server(library, tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def faulty_installation(
+    fault_server: FaultServer,
+    reference_provider: RunningProvider,
+    postgres_url: str,
+    tmp_path: Path,
+) -> Iterator[FaultyInstallation]:
+    """An operator's home, whose commands can be made to fail at any call."""
+    name = f"faults_{os.getpid()}"
+    made = FaultyInstallation(
+        fault_server, reference_provider, postgres_url, tmp_path / "home", name
+    )
+    made.create()
+    yield made
+    made.drop()

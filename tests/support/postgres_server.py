@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from tileferry.adapters.postgres import EmbeddedServer
 
-SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
 STOP_S_MAX = 60
 
 
@@ -27,7 +27,7 @@ class PostgresServerProcess:
     url: str
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; ``immediate`` is as good as pulling the plug."""
+        """Stop it; ``immediate`` is as good as pulling the plug, ``kill`` ends one process only."""
         pid = EmbeddedServer(self.data_dir).find_status().pid
         assert pid
         handle = os.pidfd_open(pid)

@@ -318,5 +318,10 @@ class PostgresProxy(Proxy):
 
 def create_postgres_proxy(url: str) -> PostgresProxy:
     """Return a proxy in front of the server that a database is on, which runs in a ``with``."""
+    return PostgresProxy(find_server_socket(url))
+
+
+def find_server_socket(url: str) -> Path:
+    """Return the socket of the server that a database is on."""
     query = make_url(url).query
-    return PostgresProxy(Path(f"{query['host']}/.s.PGSQL.{query.get('port', '5432')}"))
+    return Path(f"{query['host']}/.s.PGSQL.{query.get('port', '5432')}")

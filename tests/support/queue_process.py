@@ -4,10 +4,11 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import psycopg
-from attrs import frozen
+from attrs import define, field, frozen
 
 from support.control_plane import RecordedRuns
 from tileferry.adapters.postgres import (
@@ -23,7 +24,7 @@ from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.worker import RunResult, Worker, WorkerSettings
-from tileferry.domain.errors import StorageError
+from tileferry.domain.errors import DatabaseError, StorageError
 from tileferry.domain.retry import RetryBudget, RetryPolicy, build_quarantine_policy
 from tileferry.domain.runs import Run, RunKind, RunStatus, Verdict, VerdictOutcome, WorkerId
 
@@ -39,6 +40,32 @@ CREATE_HANDLED_TABLE = """
         PRIMARY KEY (run_id, epoch)
     )
 """
+
+
+_OUTAGE_S_MAX = 60.0
+
+
+@define(eq=False)
+class Notebook:
+    """Where handlers note what they do; it waits for a database that restarts."""
+
+    url: str
+    _connection: "psycopg.Connection[object] | None" = field(default=None, init=False)
+
+    def write(self, statement: str, values: tuple[object, ...]) -> None:
+        deadline_s = time.monotonic() + _OUTAGE_S_MAX
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = psycopg.connect(self.url, autocommit=True)
+                self._connection.execute(statement.encode(), values)
+            except psycopg.OperationalError:
+                self._connection = None
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
 
 @frozen(kw_only=True)
@@ -70,7 +97,7 @@ def execute_worker(plan: QueuePlan, name: str) -> None:
     database = Database.from_url(plan.database_url)
     control = create_run_control(database)
     reader = PostgresWorkReader(database=database)
-    notebook = psycopg.connect(plan.database_url, autocommit=True)
+    notebook = Notebook(plan.database_url)
     worker = Worker(
         name=WorkerId(name),
         queue=control.queue,
@@ -95,15 +122,19 @@ def execute_worker(plan: QueuePlan, name: str) -> None:
         ),
     )
     while not _all_ended(reader):
-        worker.run()
+        with suppress(DatabaseError):  # gone while the last results were reported
+            worker.run()
         time.sleep(0.02)
 
 
 def _all_ended(reader: PostgresWorkReader) -> bool:
-    counts = reader.count_runs()
-    return not (counts.keys() - {RunStatus.PASSED, RunStatus.ERROR}) and not any(
-        row for row in _list_waiting_runs(reader)
-    )
+    try:
+        counts = reader.count_runs()
+        return not (counts.keys() - {RunStatus.PASSED, RunStatus.ERROR}) and not any(
+            row for row in _list_waiting_runs(reader)
+        )
+    except DatabaseError:  # it may be restarting
+        return False
 
 
 def _list_waiting_runs(reader: PostgresWorkReader) -> list[str]:
@@ -115,12 +146,12 @@ def _list_waiting_runs(reader: PostgresWorkReader) -> list[str]:
 
 
 def _handle(
-    plan: QueuePlan, notebook: "psycopg.Connection[object]", run: Run, check: Callable[[], None], /
+    plan: QueuePlan, notebook: "Notebook", run: Run, check: Callable[[], None], /
 ) -> RunResult:
     """Note when the work on a run begins and ends; in between it takes its time, or breaks."""
     place = (run.run_id, run.lease_epoch)
-    notebook.execute(
-        "INSERT INTO handled (run_id, epoch, worker) VALUES (%s, %s, %s)",
+    notebook.write(
+        "INSERT INTO handled (run_id, epoch, worker) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
         (*place, run.lease_owner),
     )
     chance = random.Random(f"{place}")  # noqa: S311  # a repeatable test, not a secret
@@ -128,7 +159,7 @@ def _handle(
     check()
     if chance.random() < plan.errors_share:
         raise StorageError(action="write", path="x", problem="full", remedy="wait")
-    notebook.execute(
+    notebook.write(
         "UPDATE handled SET ended_at = clock_timestamp() WHERE run_id = %s AND epoch = %s", place
     )
     return RunResult(verdict=Verdict(run_id=run.run_id, outcome=VerdictOutcome.PASSED))

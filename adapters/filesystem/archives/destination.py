@@ -15,7 +15,13 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from tileferry.adapters.filesystem.files import KEPT_NOTE, Directory, FileCalls, translate_os_errors
+from tileferry.adapters.filesystem.files import (
+    KEPT_NOTE,
+    Directory,
+    FileCalls,
+    OpenFile,
+    translate_os_errors,
+)
 from tileferry.domain.errors import ArchiveError, Remedy, StorageError
 
 DRAFT = "draft"
@@ -142,10 +148,11 @@ def _lock_folder(path: Path, calls: FileCalls) -> Iterator[Directory]:
         if opened is None:
             continue
         with opened as folder:
-            try:
-                fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                break
+            with translate_os_errors("lock", path):
+                try:
+                    calls.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    break
             if os.fstat(folder.fd).st_uid != os.geteuid():
                 raise ArchiveError(
                     path=str(path), problem="belongs to another user", remedy="choose another name"
@@ -188,11 +195,12 @@ def _clear_folder(folder: Path) -> None:
                 Path(entry.path).unlink()
 
 
-def apply_umask_mode(fd: int) -> None:
+def apply_umask_mode(file: OpenFile) -> None:
     """Set the mode that the umask gives to new files, so that other tools can read the archive."""
     mask = os.umask(0o077)
     os.umask(mask)
-    os.fchmod(fd, _BITS_FOR_ALL & ~mask)
+    with translate_os_errors("set the permissions of", file.path):
+        file.calls.fchmod(file.fd, _BITS_FOR_ALL & ~mask)
 
 
 def is_regular_file(path: Path) -> bool:

@@ -239,7 +239,7 @@ class _MbtilesDraft:
         self.database.execute("COMMIT")
         self.database.close()
         with self.folder.open_file(DRAFT) as file:
-            apply_umask_mode(file.fd)
+            apply_umask_mode(file)
             file.fdatasync()
         return MbtilesSource(self.folder.path / DRAFT)
 

@@ -178,7 +178,7 @@ class _PmtilesDraft:
         file = self.tiles.file
         file.rewind()
         file.write_all(encode_header(sections, counts, about) + root)
-        apply_umask_mode(file.fd)
+        apply_umask_mode(file)
         file.fdatasync()
         return PmtilesSource(self.folder.path / DRAFT, calls=file.calls)
 

@@ -248,7 +248,7 @@ def test_archive_is_complete_or_absent_whichever_call_fails(
             )
         if path.exists():
             assert read_archive(name, path) == whole
-    assert len(list(tmp_path.glob(".*"))) <= 1  # where not even our own folder could be opened
+    assert len(list(tmp_path.glob(".*"))) <= 2  # where our own folder was not opened, or locked
 
 
 def read_archive(name: str, path: Path) -> dict[TileId, bytes]:

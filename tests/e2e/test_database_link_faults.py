@@ -1,0 +1,69 @@
+"""Commands whose link to Postgres is cut, late or torn to pieces at the n-th message."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from support.fault_scenarios import (
+    DOCUMENTED_CODES,
+    SCENARIOS,
+    FaultScenario,
+    FaultyInstallation,
+    try_every,
+)
+from support.network_faults import FaultyNetwork, LinkFault, NetworkFault, create_faulty_network
+
+NAMES = ("download", "ingest", "upload", "worker")
+
+
+@pytest.fixture
+def network(faulty_installation: FaultyInstallation) -> Iterator[FaultyNetwork]:
+    with create_faulty_network(faulty_installation.database_url) as running:
+        yield running
+
+
+def check_fault(
+    faulty_installation: FaultyInstallation,
+    network: FaultyNetwork,
+    scenario: FaultScenario,
+    fault: NetworkFault,
+) -> bool:
+    """Run the command with the fault, then without; return whether the fault was reached."""
+    faulty_installation.restore()
+    network.arm(fault)
+    url = network.get_proxied_url(faulty_installation.database_url)
+    result = faulty_installation.run(*scenario.command, database_url=url).result
+    reached = network.has_failed()
+    network.disarm()
+    assert result.code in DOCUMENTED_CODES, result
+    assert "Traceback" not in result.err, result.err
+    assert "internal error" not in result.err, result.err
+    if fault.kind in {LinkFault.DELAY, LinkFault.SPLIT}:
+        assert result.code in scenario.done_codes, result
+    faulty_installation.check_cache()
+    if result.code == 0:  # it has said that all is done
+        scenario.is_complete(faulty_installation)
+    faulty_installation.pass_time()
+    again = faulty_installation.run(*scenario.command).result
+    assert again.code in scenario.done_codes, again
+    faulty_installation.check_cache()
+    faulty_installation.check_uploads(complete=True)
+    faulty_installation.check_runs(with_lost_workers=True)
+    scenario.is_complete(faulty_installation)
+    return reached
+
+
+@pytest.mark.skipif("SOAK" not in os.environ, reason="every message of every command: make soak")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", LinkFault, ids=str)
+def test_invariants_7_9_10_every_message(
+    faulty_installation: FaultyInstallation, network: FaultyNetwork, name: str, kind: LinkFault
+) -> None:
+    scenario = SCENARIOS[name]
+    scenario.prepare(faulty_installation)
+    faulty_installation.save()
+
+    def check(number: int) -> bool:
+        return check_fault(faulty_installation, network, scenario, NetworkFault(kind, number))
+
+    try_every(f"{name}: {kind.name}", check)

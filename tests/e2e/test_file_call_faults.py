@@ -1,0 +1,124 @@
+"""Commands whose n-th file call fails: a clear error, nothing lost, and a re-run completes.
+
+``make test`` tries some calls, ``make soak`` every call with every kind of fault. To repeat one:
+``FAULT="download:EIO:12" .venv/bin/python -m pytest tests/e2e/test_file_call_faults.py -k one``
+(``EIO+`` for a fault that stays).
+"""
+
+import os
+from errno import EIO, ENOSPC
+
+import pytest
+from attrs import evolve
+from support.call_faults import (
+    CallFault,
+    FaultKind,
+    FaultyRun,
+)
+from support.fault_scenarios import (
+    DOCUMENTED_CODES,
+    SCENARIOS,
+    FaultScenario,
+    FaultyInstallation,
+    try_every,
+)
+
+SLICE = (
+    ("download:LOST:24", "download:ENOSPC+:30", "download:EIO:70", "download:SHORT:6"),
+    ("upload:LOST:14", "upload:ENOSPC:20", "upload:EIO+:60"),
+    ("worker:LOST:30", "worker:EIO:120", "worker:ENOSPC+:40"),
+    ("export area.mbtiles:EIO:60", "export area.mbtiles:ENOSPC+:20"),
+)
+"""What is tried in ``make test``: command, kind (``+``: from then on) and number of the call."""
+REASONS = ("error", "tileferry: ", os.strerror(EIO), os.strerror(ENOSPC))
+"""One of these explains a command that did not do its work."""
+PERMANENT = {FaultKind.EIO, FaultKind.ENOSPC}
+"""What a broken or full disk goes on with; an interrupted call is retried until it is not."""
+
+
+def check_fault(
+    faulty_installation: FaultyInstallation, scenario: FaultScenario, fault: CallFault
+) -> FaultyRun:
+    """Run the command with the fault, then without."""
+    faulty_installation.restore()
+    ran = faulty_installation.run(*scenario.command, fault=fault)
+    result = ran.result
+    assert result.code in DOCUMENTED_CODES, result
+    assert "Traceback" not in result.err, result.err
+    assert "internal error" not in result.err, result.err
+    if result.code not in scenario.done_codes:
+        assert any(reason in result.err for reason in REASONS), result
+    assert ran.find_resynced() == []
+    check_state(faulty_installation, complete=False)
+    if result.code == 0:  # it has said that all is done
+        scenario.is_complete(faulty_installation)
+    faulty_installation.pass_time()
+    again = faulty_installation.run(*scenario.command).result
+    assert again.code in scenario.done_codes, again
+    check_state(faulty_installation, complete=True)
+    scenario.is_complete(faulty_installation)
+    return ran
+
+
+def check_state(faulty_installation: FaultyInstallation, *, complete: bool) -> None:
+    faulty_installation.check_cache()
+    faulty_installation.check_uploads(complete=complete)
+    faulty_installation.check_runs()
+
+
+def prepare(faulty_installation: FaultyInstallation, scenario: FaultScenario) -> None:
+    scenario.prepare(faulty_installation)
+    faulty_installation.save()
+
+
+def list_faults() -> list[CallFault]:
+    """Return the first fault of each kind."""
+    return [
+        CallFault(kind=kind, fail_at=0, permanently=permanently)
+        for kind in FaultKind
+        for permanently in (False, True)
+        if not permanently or kind in PERMANENT
+    ]
+
+
+@pytest.mark.skipif("SOAK" not in os.environ, reason="every call of every command: make soak")
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("first", list_faults(), ids=str)
+def test_invariants_1_4_5_every_call(
+    faulty_installation: FaultyInstallation, name: str, first: CallFault
+) -> None:
+    scenario = SCENARIOS[name]
+    prepare(faulty_installation, scenario)
+
+    def check(number: int) -> bool:
+        fault = evolve(first, fail_at=number)
+        return bool(check_fault(faulty_installation, scenario, fault).failures)
+
+    try_every(f"{name}: {first.kind.name}{'+' if first.permanently else ''}", check)
+    verified = faulty_installation.run("cache", "verify").result
+    assert verified.code == 0, verified
+
+
+def parse_fault(text: str) -> tuple[FaultScenario, CallFault]:
+    """Parse a name as in ``SLICE``."""
+    name, kind, number = text.split(":")
+    fault = CallFault(
+        kind=FaultKind[kind.rstrip("+")], fail_at=int(number), permanently=kind.endswith("+")
+    )
+    return SCENARIOS[name], fault
+
+
+@pytest.mark.parametrize("faults", SLICE, ids=lambda faults: faults[0].partition(":")[0])
+def test_invariants_1_4_5_some_calls(
+    faulty_installation: FaultyInstallation, faults: tuple[str, ...]
+) -> None:
+    prepare(faulty_installation, parse_fault(faults[0])[0])
+    for text in faults:
+        assert check_fault(faulty_installation, *parse_fault(text)).failures, text
+
+
+@pytest.mark.skipif("FAULT" not in os.environ, reason="repeats the fault that FAULT names")
+def test_one_fault(faulty_installation: FaultyInstallation) -> None:
+    scenario, fault = parse_fault(os.environ["FAULT"])
+    prepare(faulty_installation, scenario)
+    check_fault(faulty_installation, scenario, fault)
