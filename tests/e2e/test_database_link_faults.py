@@ -9,6 +9,7 @@ from support.fault_scenarios import (
     SCENARIOS,
     FaultScenario,
     FaultyInstallation,
+    prepare,
     try_every,
 )
 from support.network_faults import FaultyNetwork, LinkFault, NetworkFault, create_faulty_network
@@ -60,10 +61,39 @@ def test_invariants_7_9_10_every_message(
     faulty_installation: FaultyInstallation, network: FaultyNetwork, name: str, kind: LinkFault
 ) -> None:
     scenario = SCENARIOS[name]
-    scenario.prepare(faulty_installation)
-    faulty_installation.save()
+    prepare(faulty_installation, scenario)
 
     def check(number: int) -> bool:
         return check_fault(faulty_installation, network, scenario, NetworkFault(kind, number))
 
     try_every(f"{name}: {kind.name}", check)
+
+
+SLICE = (
+    ("download:LOSE_ANSWER:60", "download:CUT_IN_MESSAGE:45", "download:SPLIT:0"),
+    ("upload:LOSE_ANSWER:70", "upload:CUT:50", "upload:DELAY:40"),
+    ("worker:LOSE_ANSWER:90", "worker:CUT:60"),
+)
+"""What is tried in ``make test``: command, fault and number of the message."""
+
+
+def parse_fault(text: str) -> tuple[FaultScenario, NetworkFault]:
+    """Parse a name as in ``SLICE``."""
+    name, kind, number = text.split(":")
+    return SCENARIOS[name], NetworkFault(LinkFault[kind], int(number))
+
+
+@pytest.mark.parametrize("faults", SLICE, ids=lambda faults: faults[0].partition(":")[0])
+def test_invariants_7_9_10_some_messages(
+    faulty_installation: FaultyInstallation, network: FaultyNetwork, faults: tuple[str, ...]
+) -> None:
+    prepare(faulty_installation, parse_fault(faults[0])[0])
+    for text in faults:
+        assert check_fault(faulty_installation, network, *parse_fault(text)), text
+
+
+@pytest.mark.skipif("FAULT" not in os.environ, reason="repeats the fault that FAULT names")
+def test_one_fault(faulty_installation: FaultyInstallation, network: FaultyNetwork) -> None:
+    scenario, fault = parse_fault(os.environ["FAULT"])
+    prepare(faulty_installation, scenario)
+    check_fault(faulty_installation, network, scenario, fault)

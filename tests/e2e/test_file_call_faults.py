@@ -20,6 +20,7 @@ from support.fault_scenarios import (
     SCENARIOS,
     FaultScenario,
     FaultyInstallation,
+    prepare,
     try_every,
 )
 
@@ -64,11 +65,6 @@ def check_state(faulty_installation: FaultyInstallation, *, complete: bool) -> N
     faulty_installation.check_cache()
     faulty_installation.check_uploads(complete=complete)
     faulty_installation.check_runs()
-
-
-def prepare(faulty_installation: FaultyInstallation, scenario: FaultScenario) -> None:
-    scenario.prepare(faulty_installation)
-    faulty_installation.save()
 
 
 def list_faults() -> list[CallFault]:

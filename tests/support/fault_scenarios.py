@@ -1,6 +1,5 @@
 """What commands do while one of their file calls fails, and what must hold afterwards."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -327,10 +326,7 @@ SCENARIOS = {
 }
 
 
-def hash_exports(home: Path) -> dict[str, str]:
-    """Return the digest of each exported file."""
-    return {
-        str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(home.glob("area*/**/*")) + sorted(home.glob("area.*"))
-        if path.is_file()
-    }
+def prepare(installation: FaultyInstallation, scenario: FaultScenario) -> None:
+    """Do what precedes the command, and save the state."""
+    scenario.prepare(installation)
+    installation.save()
