@@ -193,6 +193,10 @@ class FaultyInstallation:
             assert retries == (0 if ended else errors), run_id
             assert epoch == int(str(attempts)) + ended, run_id
 
+    def has_claimed_runs(self) -> bool:
+        """Tell whether a worker left a run that it could not report on; it is rescued later."""
+        return bool(self.fetch_rows("SELECT 1 FROM runs WHERE status = 'processing'"))
+
     def pass_time(self) -> None:
         """Let every retry be due."""
         with self.open_database() as database:
