@@ -1,6 +1,7 @@
 """The use cases and their ports."""
 
 from tileferry.application.audit import AuditTrail
+from tileferry.application.audit_delivery import BufferedSink
 from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
 from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
@@ -18,6 +19,7 @@ from tileferry.application.upload.upload_retry import C11RetryConfig, Idempotent
 __all__ = [
     "AreaDownload",
     "AuditTrail",
+    "BufferedSink",
     "C11RetryConfig",
     "CacheBudget",
     "CaptureIngest",

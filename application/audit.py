@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from logging import Logger
 from typing import Any
 
 from attrs import define, field, frozen
 
+from tileferry.application.audit_delivery import BufferedSink, read_time
 from tileferry.application.ports.audit import AuditSink
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.progress import ProgressEvent, ProgressListener, RetryScheduled
@@ -45,7 +46,8 @@ class AuditTrail:
     """Writes events to several sinks.
 
     A failing sink does not affect the others. Its failure is counted and logged; with
-    ``fail_closed`` the caller also gets an ``AuditError`` and stops.
+    ``fail_closed`` the caller also gets an ``AuditError`` and stops. A ``BufferedSink`` fails only
+    if it can neither pass events on nor keep them.
     """
 
     logger: Logger
@@ -58,7 +60,7 @@ class AuditTrail:
         """Write events; skip ``written_to``, whose transaction has already written them."""
         refusals: list[AuditError] = []
         for sink in self.sinks:
-            if sink is written_to:
+            if written_to is not None and written_to is _unwrap(sink):
                 continue
             try:
                 sink.emit(events)
@@ -66,6 +68,12 @@ class AuditTrail:
                 refusals.append(self._record_refusal(sink, events, error))
         if refusals and self.fail_closed:
             raise refusals[0]
+
+    def deliver(self, *, at_once: bool = False) -> None:
+        """Deliver the events that wait in the outboxes of sinks; never raise."""
+        for sink in self.sinks:
+            if isinstance(sink, BufferedSink):
+                sink.deliver(at_once=at_once)
 
     def _record_refusal(
         self, sink: AuditSink, events: Sequence[AuditEvent], error: Exception
@@ -83,6 +91,10 @@ class AuditTrail:
         )
         refusal.__cause__ = error
         return refusal
+
+
+def _unwrap(sink: AuditSink) -> AuditSink:
+    return sink.sink if isinstance(sink, BufferedSink) else sink
 
 
 def _to_label(value: Any) -> Any:
@@ -170,7 +182,7 @@ class CallContext:
 
     def _common_fields(self, clock: Clock) -> dict[str, Any]:
         return {
-            "timestamp": _read_time(clock),
+            "timestamp": read_time(clock),
             "retry_category": self.category,
             "operation": self.operation,
             "tenant_id": self.tenant_id,
@@ -218,21 +230,13 @@ def build_giveup_event(
 ) -> TileGivenUp:
     """Return the event of a tile that was given up."""
     return TileGivenUp(
-        timestamp=_read_time(clock),
+        timestamp=read_time(clock),
         correlation_id=flight_id,
         tile_id=tile_id,
         flight_id=flight_id,
         attempts=attempts,
         last_rejection_reason=reason,
     )
-
-
-def _read_time(clock: Clock) -> datetime:
-    """Return the time; a time before the calendar's range becomes its first moment."""
-    try:
-        return datetime.fromtimestamp(clock.now(), UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(0, UTC)
 
 
 def build_flight_event(

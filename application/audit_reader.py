@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from tileferry.application.ports.audit import AuditLog
+from tileferry.application.ports.audit import AuditLog, OutboxStatus
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
     ItemsProcessed,
@@ -28,6 +28,7 @@ from tileferry.domain.audit import (
     ChainHead,
     ChainProblem,
     ChainReport,
+    EventsLost,
     event_from_bytes,
     verify_chain,
 )
@@ -94,11 +95,24 @@ class AuditVerification:
     """The first undecodable entries."""
     misfiled: list[int] = field(factory=list)
     """The first valid entries that are indexed under a value they do not contain."""
+    gaps: list[DecodedEntry] = field(factory=list)
+    """The first recorded gaps: entries of type ``events_lost``."""
+    lost: int = 0
+    """The number of events in all recorded gaps."""
+    lost_lately: int = 0
+    """The same, in gaps after the noted head; without one, in all."""
+    waiting: Sequence[OutboxStatus] = ()
+    """Outboxes with events that are not delivered yet."""
 
     @property
     def intact(self) -> bool:
         """Whether all entries are valid and can be decoded."""
         return self.chain.intact and not (self.unreadable or self.misfiled)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no event is missing: none waits, and none was lost since the noted head."""
+        return not (self.lost_lately or self.waiting)
 
 
 @frozen(kw_only=True)
@@ -109,6 +123,8 @@ class AuditReader:
     retries: RetryManager
     false_copies: Callable[[], Iterable[int]] | None = None
     """Yields the numbers of entries that are indexed under a value they do not contain."""
+    find_waiting: Callable[[], Sequence[OutboxStatus]] = tuple
+    """Finds events that are not delivered yet."""
     progress: ProgressListener = NULL_LISTENER
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
@@ -181,7 +197,7 @@ class AuditReader:
                 last = entry.sequence
                 yield entry
                 # The chain check requests the next entry only after a valid one.
-                _note_unreadable(result, entry)
+                _note_event(result, entry, noted)
 
         walked = verify_chain(watched(), expected_head=noted)
         result.chain = walked.compare_head(claimed)
@@ -189,6 +205,7 @@ class AuditReader:
             result.broken_at = last
         if self.false_copies is not None:
             result.misfiled = self._read(partial(_take_first, self.false_copies))
+        result.waiting = self.find_waiting()
         return result
 
     def _find_position(self, moment: datetime) -> int:
@@ -196,18 +213,22 @@ class AuditReader:
         low, high = 0, self._read_head().sequence
         while high - low > PAGE:
             middle = (low + high) // 2
-            at = next(self._iter_times(after=middle), None)
+            at = self._find_newest_time(after=middle)
             if at is not None and at < moment:
                 low = middle
             else:
                 high = middle
         return low
 
-    def _iter_times(self, *, after: int) -> Iterator[datetime]:
-        # One row gives the time, unless it is damaged; then a following row does.
-        entries = chain(self._read_page(after, 1), self.iter_entries(after=after + 1))
-        events = (DecodedEntry.from_entry(entry).event for entry in entries)
-        return (event.timestamp for event in events if event is not None)
+    def _find_newest_time(self, *, after: int) -> datetime | None:
+        """Return the newest time of the next readable page: some of it may be delivered late."""
+        while page := self._read_page(after, PAGE):
+            events = (DecodedEntry.from_entry(entry).event for entry in page)
+            times = [event.timestamp for event in events if event is not None]
+            if times:
+                return max(times)
+            after = page[-1].sequence
+        return None
 
     def _read_head(self) -> ChainHead:
         return self._read(self.log.read_head)
@@ -249,12 +270,19 @@ def _is_wanted(read: DecodedEntry, wanted: EventFilter | None) -> bool:
     return wanted is None or (read.event is not None and wanted(read.event))
 
 
-def _note_unreadable(result: AuditVerification, entry: ChainEntry) -> None:
+def _note_event(result: AuditVerification, entry: ChainEntry, noted: ChainHead | None) -> None:
+    """Note an event that cannot be decoded, and a gap."""
     read = DecodedEntry.from_entry(entry)
     if read.event is None:
         result.unreadable += 1
         if len(result.damage) < _DAMAGE_SHOWN_MAX:
             result.damage.append(read)
+    elif isinstance(read.event, EventsLost):
+        result.lost += read.event.events
+        if noted is None or entry.sequence > noted.sequence:
+            result.lost_lately += read.event.events
+        if len(result.gaps) < _DAMAGE_SHOWN_MAX:
+            result.gaps.append(read)
 
 
 def _filter_by_values(values: Sequence[str], entries: Iterator[ChainEntry]) -> Iterator[ChainEntry]:

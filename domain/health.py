@@ -162,6 +162,18 @@ def check_alerts(raised: Sequence[AlertChanged]) -> Iterator[CheckResult]:
         )
 
 
+def check_outboxes(waiting: Sequence[str]) -> Iterator[CheckResult]:
+    """Check that no audit event waits for its sink."""
+    if not waiting:
+        yield ok("audit log", "no event waits for delivery")
+    for outbox in waiting:
+        yield warning(
+            "audit log",
+            f"not delivered: {outbox}",
+            "make the sink available; the next command or worker delivers them",
+        )
+
+
 def check_opentelemetry(*, has_sdk: bool) -> CheckResult:
     """Check that spans and metrics are exported: without an SDK in the process, they are lost."""
     if has_sdk:

@@ -2,6 +2,7 @@
 
 import logging
 import weakref
+from functools import partial
 from typing import TypeVar, cast
 
 from dependency_injector import containers, providers
@@ -12,6 +13,7 @@ from tileferry.adapters.filesystem import (
     FileJournalStore,
     FileRawSink,
     TileImageFolder,
+    find_waiting,
 )
 from tileferry.adapters.http import (
     HttpTileDownloader,
@@ -72,7 +74,7 @@ from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.upload.giveups import GiveupReview
 from tileferry.entrypoints import factories, messaging, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
-from tileferry.entrypoints.config import Config
+from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.config.policies import build_retry_budget
 from tileferry.entrypoints.database import open_database
 from tileferry.entrypoints.worker_factory import build_run_handlers
@@ -132,7 +134,7 @@ class Container(containers.DeclarativeContainer):
         mark=cache_mark,
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=database)
-    local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider)
+    local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider, clock)
     telemetry = providers.Resource(messaging.open_telemetry, config, in_run=in_run)
     policies = providers.Singleton(factories.build_retry_policies, config)
     nats_connection = providers.Resource(
@@ -151,7 +153,15 @@ class Container(containers.DeclarativeContainer):
     nats_audit_log = providers.Singleton(
         messaging.open_nats_audit_log, config, nats_connection.provider
     )
-    nats_sink = providers.Singleton(messaging.build_nats_sink, nats_audit_log.provider, clock)
+    nats_sink = providers.Singleton(
+        factories.buffer_sink,
+        config,
+        SinkName.NATS,
+        providers.Singleton(
+            messaging.build_nats_sink, nats_audit_log.provider, nats_connection.provider, clock
+        ),
+        clock,
+    )
     audit_trail = providers.Singleton(
         factories.build_audit_trail, config, local_sinks, nats_sink.provider
     )
@@ -393,6 +403,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         logger=work_logger,
         progress=listener,
+        deliver_events=audit_trail.provided.deliver,
     )
     giveups = providers.Factory(
         GiveupReview,
@@ -463,6 +474,7 @@ class Container(containers.DeclarativeContainer):
         log=readable_audit_log,
         retries=retry_manager,
         false_copies=providers.Callable(getattr, readable_audit_log, "find_false_copies", None),
+        find_waiting=providers.Callable(partial, find_waiting, cache_root),
         progress=listener,
     )
     policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)

@@ -6,11 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
 from tileferry.adapters.filesystem import (
+    FileAuditOutbox,
     FileCacheMark,
     FileFdrClient,
     FileJournalStore,
@@ -41,6 +44,7 @@ from tileferry.adapters.system import (
     SystemDisk,
     ThreadWorkers,
     describe_location,
+    new_id,
 )
 from tileferry.adapters.telemetry.log_audit import LogAuditSink
 from tileferry.application import (
@@ -51,6 +55,7 @@ from tileferry.application import (
     IdempotentRetryTileUploader,
     UploadSettings,
 )
+from tileferry.application.audit_delivery import BufferedSink
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.worker import WorkerSettings
 from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
@@ -72,6 +77,7 @@ from tileferry.domain.tiles import (
 )
 from tileferry.entrypoints import messaging, tile_source
 from tileferry.entrypoints.config import Config, SinkName, StoreName
+from tileferry.entrypoints.config.loader import get_nats_url
 from tileferry.entrypoints.config.policies import (
     build_download_policy,
     build_partition_policy,
@@ -236,16 +242,67 @@ def open_background_executor() -> Iterator[ThreadPoolExecutor]:
 
 
 def open_local_sinks(
-    config: Config, audit_log: Callable[[], AuditSink]
+    config: Config, audit_log: Callable[[], AuditSink], clock: Clock
 ) -> Iterator[dict[SinkName, AuditSink]]:
-    """Open the configured audit sinks, except NATS."""
+    """Open the configured audit sinks, except NATS; an outbox keeps what they cannot take."""
     with ExitStack() as closing:
         makers: dict[SinkName, Callable[[], AuditSink]] = {
             SinkName.POSTGRES: audit_log,
             SinkName.JSONL: partial(_open_jsonl_sink, config.audit.jsonl_path, closing),
-            SinkName.LOG: lambda: LogAuditSink(logger=get_structured_logger("tileferry.audit")),
         }
-        yield {name: makers[name]() for name in config.audit.sinks if name in makers}
+        sinks: dict[SinkName, AuditSink] = {
+            name: buffer_sink(config, name, makers[name](), clock)
+            for name in config.audit.sinks
+            if name in makers
+        }
+        if SinkName.LOG in config.audit.sinks:
+            sinks[SinkName.LOG] = LogAuditSink(logger=get_structured_logger("tileferry.audit"))
+        yield sinks
+
+
+def buffer_sink(config: Config, name: SinkName, sink: AuditSink, clock: Clock) -> BufferedSink:
+    """Return a sink with an outbox below the cache's root, one for each destination.
+
+    So events never reach another database or server that is configured for the same cache later.
+    """
+    digest = sha256(describe_destination(config, name).encode()).hexdigest()[:8]
+    return BufferedSink(
+        sink=sink,
+        outbox=FileAuditOutbox(
+            root=config.c11.cache_root,
+            name=f"{sink.name}-{digest}",
+            sink=sink.name,
+            bytes_max=config.audit.outbox_bytes,
+        ),
+        clock=clock,
+        new_id=new_id,
+        logger=logging.getLogger("tileferry.audit"),
+    )
+
+
+def describe_destination(config: Config, name: SinkName) -> str:
+    """Return where a sink writes, without credentials."""
+    match name:
+        case SinkName.POSTGRES:
+            url = config.database_url
+            return (
+                str(config.data_dir.absolute())
+                if url is None
+                else _strip_credentials(url.get_secret_value())
+            )
+        case SinkName.NATS:
+            servers = map(_strip_credentials, get_nats_url(config).split(","))
+            return f"{','.join(sorted(servers))} {config.nats.audit_stream}"
+        case SinkName.JSONL | SinkName.LOG:
+            return str(config.audit.jsonl_path.absolute())
+
+
+def _strip_credentials(url: str) -> str:
+    parts = urlsplit(url.strip())
+    place = parts.netloc.rpartition("@")[2]
+    query = parse_qs(parts.query)
+    sockets = [*query.get("host", ()), *query.get("port", ())]
+    return " ".join([place.lower(), parts.path, *sockets])
 
 
 def build_audit_trail(

@@ -77,6 +77,7 @@ class _HealthChecks:
                 yield HealthCheck(subject="NATS", look=self._check_nats)
             yield HealthCheck(subject="telemetry", look=self._check_telemetry)
             yield HealthCheck(subject="alerts", look=self._check_alerts, needs="schema")
+            yield HealthCheck(subject="audit log", look=self._check_outboxes)
         yield HealthCheck(subject="cache", look=self._check_cache, needs=configured)
         yield HealthCheck(subject="lock", look=self._check_lock, needs="cache")
         yield HealthCheck(subject="cache's database", look=self._check_binding, needs="schema")
@@ -144,6 +145,10 @@ class _HealthChecks:
         if build_alert_rule(self.config).is_active:
             build_alert_receivers(self.config)  # raises for an invalid address
             yield from health.check_alerts(self.installation.list_alerts())
+
+    def _check_outboxes(self) -> Iterator[CheckResult]:
+        waiting = self.installation.find_waiting_events()
+        yield from health.check_outboxes([status.describe() for status in waiting])
 
     def _check_telemetry(self) -> Iterator[CheckResult]:
         if self.config.telemetry.opentelemetry:

@@ -16,7 +16,12 @@ from typing import Self
 from attrs import Attribute, define, evolve, field
 from rich.console import Console
 
-from tileferry.adapters.filesystem import FlightRecordFile, OperatorConfirmation
+from tileferry.adapters.filesystem import (
+    FlightRecordFile,
+    OperatorConfirmation,
+    find_waiting,
+    has_outboxes,
+)
 from tileferry.adapters.http import HttpTileDownloader
 from tileferry.adapters.http.provider import ProviderProbe, probe_provider
 from tileferry.adapters.postgres import (
@@ -55,6 +60,7 @@ from tileferry.application.ports import (
     TileStore,
     TileUploader,
 )
+from tileferry.application.ports.audit import OutboxStatus
 from tileferry.application.ports.inventory import TileInventory
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.uploads import FlightRecords
@@ -113,6 +119,7 @@ class Installation:
     _container: Container = field(init=False, repr=False)
     _resources: ExitStack = field(factory=ExitStack, init=False, repr=False)
     _is_schema_checked: bool = field(default=False, init=False, repr=False)
+    _has_delivered: bool = field(default=False, init=False, repr=False)
     _state: _State = field(default=_State.NEW, init=False, repr=False)
 
     @_container.default
@@ -130,6 +137,7 @@ class Installation:
         if self.log_console is not None:
             self._resources.enter_context(log_to(self.config.log, self.log_console))
         self._resources.callback(self._container.shutdown_resources)
+        self._resources.callback(self._deliver_own_events)
         self._state = _State.OPEN
         return self
 
@@ -196,14 +204,17 @@ class Installation:
 
     # transfers
 
+    @contextmanager
     def hold_cache(
         self, *, wait_s: float = 0.0, on_wait: Callable[[CacheLockError], object] = lambda _: None
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Lock the cache for a block, after checking that the database belongs to it.
 
         If another process holds it, wait for up to ``wait_s`` and call ``on_wait`` meanwhile.
         """
-        return self._opened.cache_session().hold(wait_s=wait_s, on_wait=on_wait)
+        with self._opened.cache_session().hold(wait_s=wait_s, on_wait=on_wait):
+            self._deliver_left_events()
+            yield
 
     def build_downloader(
         self, *, max_failures_share: float | None = None, mode: FetchMode = FetchMode.MISSING
@@ -423,6 +434,11 @@ class Installation:
         """Reads, searches, verifies and replays the audit log."""
         return self._checked.audit_reader()
 
+    def find_waiting_events(self) -> Sequence[OutboxStatus]:
+        """Return the outboxes with audit events that their sinks have not taken yet."""
+        self._require_open()
+        return find_waiting(self.config.c11.cache_root)
+
     def list_alerts(self) -> Sequence[AlertChanged]:
         """Return the alerts on retry rates as of now."""
         monitor = self._checked.alert_monitor()
@@ -497,7 +513,19 @@ class Installation:
         if not self._is_schema_checked:
             get_schema_status(container.database()).check()
             self._is_schema_checked = True
+            self._deliver_left_events()
         return container
+
+    def _deliver_left_events(self) -> None:
+        """Deliver audit events that earlier processes left in an outbox."""
+        if not self._has_delivered and has_outboxes(self.config.c11.cache_root):
+            self._has_delivered = True
+            self._container.audit_trail().deliver()
+
+    def _deliver_own_events(self) -> None:
+        """Try once more to deliver what waits, if this process has written events."""
+        if self._container.local_sinks.initialized:
+            self._container.audit_trail().deliver(at_once=True)
 
     def _require_open(self) -> None:
         if self._state is not _State.OPEN:

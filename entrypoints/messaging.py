@@ -61,11 +61,17 @@ def open_nats_audit_log(
     )
 
 
-def build_nats_sink(open_log: "Callable[[], JetStreamAuditSink]", clock: Clock) -> AuditSink:
+def build_nats_sink(
+    open_log: "Callable[[], JetStreamAuditSink]",
+    connection: "Callable[[], NatsConnection]",
+    clock: Clock,
+) -> AuditSink:
     """Return a sink that opens the audit log in JetStream at its first event."""
     with require_extra("nats", needed_by="audit.sinks"):
         from tileferry.adapters.nats import DeferredAuditSink
-    return DeferredAuditSink(open_sink=open_log, clock=clock)
+    return DeferredAuditSink(
+        open_sink=open_log, clock=clock, probe=lambda: connection().check_jetstream()
+    )
 
 
 def build_nats_store(

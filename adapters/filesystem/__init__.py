@@ -2,6 +2,11 @@
 
 from tileferry.adapters.filesystem.atomic_files import write_file_atomically
 from tileferry.adapters.filesystem.audit_jsonl import JsonLinesAuditSink
+from tileferry.adapters.filesystem.audit_outbox import (
+    FileAuditOutbox,
+    find_waiting,
+    has_outboxes,
+)
 from tileferry.adapters.filesystem.cache_directory import FileCacheLock, FileCacheMark
 from tileferry.adapters.filesystem.fdr import FileFdrClient
 from tileferry.adapters.filesystem.files import FileCalls
@@ -19,6 +24,7 @@ from tileferry.adapters.filesystem.spool import FileSpoolStore
 
 __all__ = [
     "CaptureFolderFiles",
+    "FileAuditOutbox",
     "FileCacheLock",
     "FileCacheMark",
     "FileCalls",
@@ -31,6 +37,8 @@ __all__ = [
     "OperatorConfirmation",
     "SegmentTileStore",
     "TileImageFolder",
+    "find_waiting",
+    "has_outboxes",
     "read_plan_file",
     "write_file_atomically",
 ]

@@ -28,19 +28,21 @@ class ChecksummedLine:
     content: bytes | None
 
 
-def frame_line(content: bytes) -> bytes:
+def frame_line(content: bytes, *, line_bytes_max: int = LINE_BYTES_MAX) -> bytes:
     """Return ``content`` with its length, checksum and line break."""
     line = b"%d %08x %b\n" % (len(content), crc32(content), content)
     if (
-        len(line) > LINE_BYTES_MAX
+        len(line) > line_bytes_max
     ):  # callers limit the size; never write a line that cannot be read back
         raise ValueError(f"a record of {len(content)} bytes is too long")
     return line
 
 
-def read_lines(file: OpenFile) -> Iterator[ChecksummedLine]:
-    """Yield every complete line, without a torn tail."""
-    start = offset = 0
+def read_lines(
+    file: OpenFile, *, begin: int = 0, line_bytes_max: int = LINE_BYTES_MAX
+) -> Iterator[ChecksummedLine]:
+    """Yield every complete line from an offset on, without a torn tail."""
+    start = offset = begin
     pending, dropped = b"", False
     while chunk := file.pread(_CHUNK_BYTES, offset):
         first, *others = chunk.split(b"\n")
@@ -48,13 +50,13 @@ def read_lines(file: OpenFile) -> Iterator[ChecksummedLine]:
         for following in others:
             end = offset + len(first) + 1
             yield ChecksummedLine(
-                start=start, end=end, content=None if dropped else _unframe_line(pending)
+                start=start, end=end, content=None if dropped else unframe_line(pending)
             )
             start = offset = end
             first = pending = following
             dropped = False
         offset += len(first)
-        if len(pending) > LINE_BYTES_MAX:
+        if len(pending) > line_bytes_max:
             pending, dropped = b"", True
 
 
@@ -66,7 +68,8 @@ def parse_json(content: bytes) -> object:
         return None
 
 
-def _unframe_line(line: bytes) -> bytes | None:
+def unframe_line(line: bytes) -> bytes | None:
+    """Return the content of a line without its line break; ``None`` if it is damaged."""
     match = _FRAME.match(line)
     if match is None:
         return None

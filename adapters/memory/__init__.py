@@ -8,7 +8,7 @@ from tileferry.adapters.memory.cache import (
     MemoryCacheMark,
 )
 from tileferry.adapters.memory.clock import ManualClock
-from tileferry.adapters.memory.event_logs import MemoryAuditSink, MemoryFdrClient
+from tileferry.adapters.memory.event_logs import MemoryAuditOutbox, MemoryAuditSink, MemoryFdrClient
 from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
 from tileferry.adapters.memory.raw_sink import MemoryRawSink
@@ -31,6 +31,7 @@ __all__ = [
     "ManualClock",
     "MemoryAbsentTiles",
     "MemoryArchive",
+    "MemoryAuditOutbox",
     "MemoryAuditSink",
     "MemoryBlobIndex",
     "MemoryCacheBindings",

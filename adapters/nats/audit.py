@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from logging import Logger
 from threading import Lock, get_ident
@@ -16,6 +17,7 @@ from tileferry.adapters.nats.errors import (
     DUPLICATE_IN_BATCH,
     NO_MESSAGE,
     WRONG_LAST_SEQUENCE,
+    is_too_large,
 )
 from tileferry.adapters.nats.session import NatsSession
 from tileferry.adapters.nats.streams import (
@@ -23,6 +25,7 @@ from tileferry.adapters.nats.streams import (
     GuardedWrite,
     check_durability,
     find_or_create_stream,
+    find_position,
     get_sequence,
     read_stream,
     too_many_conflicts,
@@ -30,6 +33,7 @@ from tileferry.adapters.nats.streams import (
     validate_stream_name,
     validate_subject,
 )
+from tileferry.application.ports.audit import EventGroup
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
@@ -38,7 +42,7 @@ from tileferry.domain.audit import (
     build_next_entry,
     is_about,
 )
-from tileferry.domain.errors import MessagingError
+from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
 from tileferry.domain.retry import RetryCategory
 
 STREAM = "TILEFERRY_AUDIT"
@@ -47,7 +51,21 @@ GROUP_MAX = 1_000
 """Maximum size of an atomic batch on the server; a larger group is split into several batches."""
 _HASH = "Tileferry-Hash"
 _PREVIOUS_HASH = "Tileferry-Previous-Hash"
+_GROUP = "Tileferry-Group"
+"""The id of a group, in its first message."""
 _DUPLICATE_WINDOW_S = 120.0
+_CLOCK_SKEW = timedelta(hours=1)
+"""How much the server's clock may differ from ours."""
+
+
+@define(eq=False)
+class _GroupSearch:
+    """The ids of groups that were stored since a moment; messages are read once."""
+
+    since: datetime
+    position: int
+    """The last sequence number that was read."""
+    found: set[str] = field(factory=set)
 
 
 @define(kw_only=True, eq=False)
@@ -65,6 +83,7 @@ class JetStreamAuditSink:
     _guard: Lock = field(factory=Lock, init=False, repr=False)
     _emitting: int | None = field(default=None, init=False, repr=False)
     _known_head: ChainHead | None = field(default=None, init=False, repr=False)
+    _search: _GroupSearch | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(
@@ -103,12 +122,22 @@ class JetStreamAuditSink:
 
     def emit(self, events: Sequence[AuditEvent]) -> None:
         """Append a group of events; each batch of up to ``GROUP_MAX`` is atomic."""
+        self.emit_group(EventGroup(group_id=uuid4().hex, events=events))
+
+    def emit_group(self, group: EventGroup) -> None:
+        """Append a group of events, unless it is stored already.
+
+        Each batch of up to ``GROUP_MAX`` is atomic. A group that is sent again is first looked for
+        in the messages since it was sent first.
+        """
         messages = [
-            (f"{self.subject}.{event.event_type}", event.canonical_bytes()) for event in events
+            (f"{self.subject}.{event.event_type}", event.canonical_bytes())
+            for event in group.events
         ]
-        with self._exclusive_append():
+        with self._exclusive_append(), _refuse_too_large():
             for start in range(0, len(messages), GROUP_MAX):
-                self._append(messages[start : start + GROUP_MAX])
+                batch_id = f"{group.group_id}/{start // GROUP_MAX}"
+                self._append(messages[start : start + GROUP_MAX], batch_id, group.sent_at)
 
     def read_head(self) -> ChainHead:
         """Return the last sequence number and hash of the chain."""
@@ -143,20 +172,34 @@ class JetStreamAuditSink:
             finally:
                 self._emitting = None
 
-    def _append(self, messages: Sequence[tuple[str, bytes]]) -> None:
+    def _append(
+        self, messages: Sequence[tuple[str, bytes]], batch_id: str, sent_at: datetime | None
+    ) -> None:
         subjects = [subject for subject, _ in messages]
         for _ in range(CONFLICTS_MAX):
-            entries = _chain_entries(
-                self._known_head or self.read_head(), [body for _, body in messages]
-            )
+            head = self._known_head or self.read_head()
+            # Looked for after the head was read: what arrives later makes the write fail.
+            if sent_at is not None and self._is_stored(batch_id, sent_at):
+                return
+            entries = _chain_entries(head, [body for _, body in messages])
             self._known_head = None  # unknown if the next call raises
-            if self._write(subjects, entries):
+            if self._write(subjects, entries, batch_id):
                 self._known_head = entries[-1].head
                 return
         raise too_many_conflicts(f"stream {self.stream}")
 
-    def _write(self, subjects: Sequence[str], entries: Sequence[ChainEntry]) -> bool:
-        request = partial(_publish, subjects=subjects, entries=entries)
+    def _is_stored(self, batch_id: str, sent_at: datetime) -> bool:
+        search = self._search
+        if search is None or not timedelta(0) <= sent_at - search.since < _CLOCK_SKEW:
+            position = find_position(self.connection, self.stream, sent_at - _CLOCK_SKEW)
+            search = self._search = _GroupSearch(sent_at, position)
+        for message in read_stream(self.connection, self.stream, after=search.position):
+            search.position = get_sequence(message)
+            search.found.add((message.headers or {}).get(_GROUP, ""))
+        return batch_id in search.found
+
+    def _write(self, subjects: Sequence[str], entries: Sequence[ChainEntry], batch_id: str) -> bool:
+        request = partial(_publish, subjects=subjects, entries=entries, batch_id=batch_id)
         first = entries[0]
 
         def landed() -> bool:
@@ -200,6 +243,22 @@ class JetStreamAuditSink:
         return _parse_entry(found.seq or 0, found.headers, found.data or b"")
 
 
+@contextmanager
+def _refuse_too_large() -> Iterator[None]:
+    """Raise an event that the server will never accept as an invalid value."""
+    try:
+        yield
+    except (MessagingError, RetryError) as error:
+        if not is_too_large(error):
+            raise
+        raise InvalidValueError(
+            field="event",
+            value="an audit event",
+            problem="is larger than a message of the NATS server may be",
+            remedy="raise max_payload of the server, or record less context",
+        ) from error
+
+
 def _chain_entries(head: ChainHead, bodies: Sequence[bytes]) -> Sequence[ChainEntry]:
     entries: list[ChainEntry] = []
     for body in bodies:
@@ -220,14 +279,18 @@ def _parse_entry(sequence: int, headers: Mapping[str, str] | None, body: bytes) 
 
 
 async def _publish(
-    session: NatsSession, *, subjects: Sequence[str], entries: Sequence[ChainEntry]
+    session: NatsSession,
+    *,
+    subjects: Sequence[str],
+    entries: Sequence[ChainEntry],
+    batch_id: str,
 ) -> bool:
     """Publish a group atomically; return whether the server accepted it.
 
     The server accepts the group only if its last entry is the one the group is chained to. Each
     message also has an id, so that the server reports a repeated one.
     """
-    messages = list(zip(subjects, entries, _build_headers(entries), strict=True))
+    messages = list(zip(subjects, entries, _build_headers(entries, batch_id), strict=True))
     for subject, entry, headers in messages[:-1]:
         await session.client.publish(subject, entry.body, headers=headers)
     subject, entry, headers = messages[-1]
@@ -240,7 +303,7 @@ async def _publish(
     return True
 
 
-def _build_headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
+def _build_headers(entries: Sequence[ChainEntry], batch_id: str) -> Sequence[dict[str, str]]:
     all_headers = [
         {
             _HASH: entry.hash,
@@ -249,6 +312,7 @@ def _build_headers(entries: Sequence[ChainEntry]) -> Sequence[dict[str, str]]:
         }
         for entry in entries
     ]
+    all_headers[0][_GROUP] = batch_id
     all_headers[0][Header.EXPECTED_LAST_SEQUENCE.value] = f"{entries[0].sequence - 1}"
     if len(entries) > 1:  # a single message needs no batch, which costs a disk sync
         batch = uuid4().hex

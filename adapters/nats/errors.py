@@ -16,6 +16,7 @@ WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 DUPLICATE_IN_BATCH = 10201
 NO_MESSAGE = 10037
 NO_STREAM = 10059
+_TOO_LARGE = 10054
 
 _START = "start the server, or correct nats_url"
 _LOGIN = "check the credentials in nats_url and the user's permissions"
@@ -53,7 +54,7 @@ _BY_CODE = {
     10065: _Meaning("use another subject", "the subject belongs to another stream"),
     10005: _Meaning("use fewer replicas, or add servers"),  # no suitable peers
     10074: _Meaning("use one replica, or a cluster"),  # replicas outside of a cluster
-    10054: _Meaning("store less per key, or raise max_payload", "the message is too large"),
+    _TOO_LARGE: _Meaning("store less per key, or raise max_payload", "the message is too large"),
 }
 # The first matching type wins.
 _BY_TYPE: tuple[tuple[type[Exception], _Meaning], ...] = (
@@ -105,6 +106,17 @@ def classify_error(error: BaseException) -> ErrorClass:
     if original is None:
         return Final()
     return Retryable() if _find_meaning(original).worth_a_retry else Final()
+
+
+def is_too_large(error: BaseException | None) -> bool:
+    """Return whether an error was caused by a message that is larger than the server accepts."""
+    while error is not None:
+        if isinstance(error, core.MaxPayloadError):
+            return True
+        if isinstance(error, js.APIError) and error.err_code == _TOO_LARGE:
+            return True
+        error = error.__cause__
+    return False
 
 
 @contextmanager

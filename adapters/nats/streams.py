@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from logging import Logger
 from typing import TYPE_CHECKING, Any
@@ -152,13 +153,32 @@ async def _fetch_last_sequence(session: NatsSession, *, stream: str) -> int:
     return (await session.js.stream_info(stream)).state.last_seq
 
 
+def find_position(connection: NatsConnection, stream: str, since: datetime) -> int:
+    """Return the sequence number before the first message since a moment, by the server's clock."""
+    start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=since)
+    last, first = connection.call(
+        RetryCategory.NATS_SUBSCRIBE,
+        f"read {stream}",
+        lambda: (
+            connection.ask(partial(_fetch_last_sequence, stream=stream)),
+            connection.ask(partial(_fetch_from, stream=stream, start=start, messages_max=1)),
+        ),
+    )
+    return get_sequence(first[0]) - 1 if first else last
+
+
 async def _fetch(session: NatsSession, *, stream: str, after: int) -> Sequence[Msg]:
+    start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
+    return await _fetch_from(session, stream=stream, start=start, messages_max=PAGE_MESSAGES)
+
+
+async def _fetch_from(
+    session: NatsSession, *, stream: str, start: ConsumerConfig, messages_max: int
+) -> Sequence[Msg]:
     subscription = await session.js.pull_subscribe(
         ">",
         stream=stream,
-        config=ConsumerConfig(
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=after + 1,
+        config=start.evolve(
             ack_policy=AckPolicy.NONE,
             inactive_threshold=_CONSUMER_IDLE_S,
             mem_storage=True,
@@ -167,7 +187,7 @@ async def _fetch(session: NatsSession, *, stream: str, after: int) -> Sequence[M
     )
     try:
         consumer = await subscription.consumer_info()
-        waiting = min(consumer.num_pending or 0, PAGE_MESSAGES)
+        waiting = min(consumer.num_pending or 0, messages_max)
         # Request only what is available: a larger fetch would wait for new messages.
         messages = await subscription.fetch(waiting) if waiting else []
         await session.js.delete_consumer(stream, consumer.name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from attrs import frozen
 from sqlalchemy import Connection, Row, TextClause, text
@@ -15,6 +15,7 @@ from tileferry.adapters.postgres.encoding import (
     timestamp_array,
 )
 from tileferry.adapters.postgres.engine import DURABLE
+from tileferry.application.ports.audit import EventGroup
 from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead, EntryIndexKeys, get_subject
 from tileferry.domain.errors import DatabaseError
 
@@ -61,8 +62,17 @@ class PostgresAuditLog:
     def emit(self, events: Sequence[AuditEvent]) -> None:
         """Append a group of events atomically. The group is durable when this returns."""
         if events:
-            group = append_parameters(events, self.new_group_id())
-            execute_idempotent(self.database, f"SELECT {APPEND}, {DURABLE}", group)
+            self._append(events, self.new_group_id())
+
+    def emit_group(self, group: EventGroup) -> None:
+        """Append a group of events atomically, unless a group with its id is there already."""
+        if group.events:
+            self._append(group.events, uuid5(NAMESPACE_OID, group.group_id))
+
+    def _append(self, events: Sequence[AuditEvent], group_id: UUID) -> None:
+        execute_idempotent(
+            self.database, f"SELECT {APPEND}, {DURABLE}", append_parameters(events, group_id)
+        )
 
     def read_head(self) -> ChainHead:
         """Return the last sequence number and hash of the chain."""

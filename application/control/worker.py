@@ -104,6 +104,8 @@ class Worker:
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when the current run has to stop as well."""
     progress: ProgressListener = NULL_LISTENER
+    deliver_events: Callable[[], None] = lambda: None
+    """Delivers the audit events that wait for their sink; does not raise."""
     tracker: RunProgressTracker | None = None
     """Counts the progress of the current run; it must receive the events of the handlers."""
     ended: Counter[RunStatus] = field(factory=Counter, init=False)
@@ -196,6 +198,7 @@ class Worker:
         if now_s < self._sweep_at_s and not now:
             return
         self._sweep_at_s = now_s + self.settings.sweep_s
+        self.deliver_events()
         for work in (self.control.sweep, self.partitions.retry_due, self.keys.sweep):
             try:
                 work()

@@ -267,6 +267,53 @@ class TileGivenUp(AuditEvent):
     last_rejection_reason: str | None = field(validator=_optional_text)
 
 
+class LossCause(StrEnum):
+    """Why events did not reach a sink."""
+
+    OUTBOX_FULL = "outbox_full"
+    OUTBOX_FAILED = "outbox_failed"
+    DAMAGED = "damaged"
+    REFUSED = "refused"
+
+    @property
+    def explanation(self) -> str:
+        """The cause as text."""
+        return _LOSS_EXPLANATIONS[self]
+
+
+_LOSS_EXPLANATIONS = {
+    LossCause.OUTBOX_FULL: "the sink was unavailable and the outbox was full",
+    LossCause.OUTBOX_FAILED: "the sink was unavailable and the outbox could not be written",
+    LossCause.DAMAGED: "records of the outbox were damaged",
+    LossCause.REFUSED: "the sink refused them for good",
+}
+
+
+@frozen(kw_only=True)
+class EventsLost(AuditEvent):
+    """A gap: events that did not reach a sink."""
+
+    event_type: ClassVar[str] = "events_lost"
+
+    sink: str = field(validator=text)
+    events: int = field(validator=integer(1))
+    """How many; of damaged records, at least."""
+    lost_from: datetime = field(converter=_to_utc, validator=aware)
+    lost_until: datetime = field(converter=_to_utc, validator=aware)
+    cause: LossCause = field(validator=instance(LossCause))
+    """The cause of the first loss."""
+
+    def merge(self, later: "EventsLost") -> "EventsLost":
+        """Return one event for both losses."""
+        return attrs.evolve(
+            later,
+            events=self.events + later.events,
+            lost_from=min(self.lost_from, later.lost_from),
+            lost_until=max(self.lost_until, later.lost_until),
+            cause=self.cause,
+        )
+
+
 EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
     kind.event_type: kind
     for kind in (
@@ -278,6 +325,7 @@ EVENT_KINDS: Mapping[str, type[AuditEvent]] = {
         StateChanged,
         TileGivenUp,
         AlertChanged,
+        EventsLost,
     )
 }
 
@@ -322,16 +370,21 @@ def _to_json(value: object) -> Any:
     return value.as_json() if isinstance(value, DecisionRecord) else value
 
 
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    "action": IdempotencyAction,
+    "state": AlertState,
+    "cause": LossCause,
+}
+
+
 def _from_json(name: str, data: Mapping[str, Any]) -> Any:
     value = data[name]
     try:
         match name:
-            case "timestamp":
+            case "timestamp" | "lost_from" | "lost_until":
                 return datetime.fromisoformat(value)
-            case "action":
-                return IdempotencyAction(value)
-            case "state":
-                return AlertState(value)
+            case "action" | "state" | "cause":
+                return _ENUMS[name](value)
             case "outcome" if value is not None:
                 return IdempotencyOutcome(value)
             case "decision_record" if value is not None:

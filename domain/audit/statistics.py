@@ -10,6 +10,7 @@ from tileferry.domain.audit.calls import get_policy_name, is_first_failure
 from tileferry.domain.audit.events import (
     AuditEvent,
     CallFailed,
+    EventsLost,
     IdempotencyAction,
     IdempotencyOutcome,
     IdempotencyUsed,
@@ -133,6 +134,7 @@ class AuditStatistics:
     by_category: dict[str, CategoryStatistics] = field(factory=dict, init=False)
     by_policy: dict[str, CategoryStatistics] = field(factory=dict, init=False)
     """The same by policy: a category may have several, such as API_REQUEST and DOWNLOAD."""
+    gaps: list[EventsLost] = field(factory=list, init=False)
     _first: datetime | None = field(default=None, init=False)
 
     def add(self, event: AuditEvent) -> None:
@@ -142,6 +144,8 @@ class AuditStatistics:
         self.events += 1
         self.events_by_type[event.event_type] += 1
         self._first = event.timestamp if self._first is None else min(self._first, event.timestamp)
+        if isinstance(event, EventsLost):
+            self.gaps.append(event)
         category = getattr(event, "retry_category", None)
         if category is not None:
             self.by_category.setdefault(category, CategoryStatistics(category)).add(event)

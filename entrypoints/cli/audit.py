@@ -139,12 +139,13 @@ def verify_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Verify that no entry of the audit log was changed or removed.
+    """Verify that no entry of the audit log was changed or removed, and that none is missing.
 
-    Walks the whole hash chain and reads every event. Exit code 3 if the log is broken.
+    Walks the whole hash chain and reads every event. Exit code 3 if the log is broken, if it
+    records a gap (events that were lost), or if events wait for delivery.
 
     Store the printed head elsewhere: with --expect-head, the next verification also detects a log
-    whose end was cut off or rewritten.
+    whose end was cut off or rewritten, and exits with 3 only for gaps after that head.
     """
     from tileferry.entrypoints.cli.audit_view import render_verification, verification_to_json
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -159,7 +160,7 @@ def verify_command(
         print_json("tileferry.audit.verify.v1", verification_to_json(result))
     else:
         stdout.print(render_verification(result))
-    if not result.intact:
+    if not (result.intact and result.complete):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
@@ -202,7 +203,7 @@ def stats_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Summarize retries by category, with a chart and alerts.
+    """Summarize retries by category, with a chart, alerts and gaps.
 
     Exit code 3 on an alert. --alert-rate applies to every category; without it, the settings
     audit.alert_retries_per_minute and retry.CATEGORY.alert_retries_per_minute apply.
@@ -224,15 +225,15 @@ def stats_command(
             for read in installation.audit_reader.read_since(statistics.since):
                 if read.event is not None:
                     statistics.add(read.event)
-        settings = installation.config
+        settings, waiting = installation.config, installation.find_waiting_events()
     if thresholds is None:
         per_minute = settings.audit.alert_retries_per_minute
         thresholds = build_alert_thresholds(per_minute, settings.retry)
     alerts = find_alerts(statistics, thresholds)
     if json:
-        print_json("tileferry.audit.stats.v1", stats_to_json(statistics, alerts))
+        print_json("tileferry.audit.stats.v1", stats_to_json(statistics, alerts, waiting))
     else:
-        stdout.print(render_stats(statistics, alerts, stdout))
+        stdout.print(render_stats(statistics, alerts, waiting, stdout))
     if alerts:
         raise typer.Exit(ExitCode.PARTIAL)
 

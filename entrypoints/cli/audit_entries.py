@@ -12,8 +12,10 @@ from tileferry.domain.audit import (
     AlertChanged,
     AuditEvent,
     CallFailed,
+    EventsLost,
     IdempotencyOutcome,
     IdempotencyUsed,
+    LossCause,
     RetryAttempted,
     RetrySucceeded,
     StateChanged,
@@ -29,7 +31,7 @@ from tileferry.domain.retry import (
     RetryReason,
     UnreplayableDecision,
 )
-from tileferry.domain.text import printable
+from tileferry.domain.text import format_utc, printable
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration
 
 
@@ -103,6 +105,8 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one re
         case AlertChanged():
             about = f"{shorten_category(event.retry_category)}: {describe_alert(event)}"
             return _EntryLine(f"alert {event.state}", "bold red", "", "", about)
+        case EventsLost():
+            return _EntryLine("gap", "bold red", "", "", describe_gap(event))
         case _:  # a kind added by a newer version
             return _EntryLine(event.event_type, "", "", "", "")
 
@@ -113,6 +117,16 @@ def describe_alert(event: AlertChanged) -> str:
     return (
         f"{event.retries} retries in {format_duration(event.window_seconds)},"
         f" {'no limit' if limit is None else f'limit {limit:g} per minute'}"
+    )
+
+
+def describe_gap(gap: EventsLost) -> str:
+    """Return how many events a sink lost, when and why."""
+    least = "at least " if gap.cause is LossCause.DAMAGED else ""
+    return (
+        f"{least}{gap.events} event{'' if gap.events == 1 else 's'} of sink {gap.sink} lost"
+        f" between {format_utc(gap.lost_from)} and {format_utc(gap.lost_until)}:"
+        f" {gap.cause.explanation}"
     )
 
 

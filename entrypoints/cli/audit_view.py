@@ -8,9 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.application.audit_reader import AuditVerification
-from tileferry.domain.audit import AuditStatistics, CategoryStatistics, ChainHead, RetryAlert
+from tileferry.application.ports.audit import OutboxStatus
+from tileferry.domain.audit import (
+    AuditStatistics,
+    CategoryStatistics,
+    ChainHead,
+    EventsLost,
+    RetryAlert,
+)
 from tileferry.domain.text import format_utc, printable
-from tileferry.entrypoints.cli.audit_entries import shorten_category
+from tileferry.entrypoints.cli.audit_entries import describe_gap, shorten_category
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
 from tileferry.entrypoints.cli.tables import FittingTable
@@ -37,6 +44,33 @@ def verification_to_json(result: AuditVerification) -> dict[str, Any]:
             {"sequence": read.entry.sequence, "problem": read.problem} for read in result.damage
         ],
         "misfiled_entries": result.misfiled,
+        "complete": result.complete,
+        "lost_events": result.lost,
+        "gaps": [
+            {"sequence": read.entry.sequence, **gap_to_json(read.event)}
+            for read in result.gaps
+            if isinstance(read.event, EventsLost)
+        ],
+        "undelivered": [outbox_to_json(status) for status in result.waiting],
+    }
+
+
+def gap_to_json(gap: EventsLost) -> dict[str, Any]:
+    return {
+        "sink": gap.sink,
+        "events": gap.events,
+        "lost_from": time_to_json(gap.lost_from),
+        "lost_until": time_to_json(gap.lost_until),
+        "cause": gap.cause,
+    }
+
+
+def outbox_to_json(status: OutboxStatus) -> dict[str, Any]:
+    return {
+        "outbox": status.name,
+        "events": status.events,
+        "damaged_records": status.damaged,
+        "lost_events": 0 if status.lost is None else status.lost.events,
     }
 
 
@@ -54,9 +88,15 @@ def render_verification(result: AuditVerification) -> RenderableType:
     if result.misfiled:
         numbers = ", ".join(map(str, result.misfiled))
         shown["misfiled"] = f"{numbers}: indexed under terms that the entry does not contain"
-    shown["verdict"] = (
-        "intact" if result.intact else "broken: the log was modified; trust only the valid entries"
-    )
+    if result.gaps:
+        shown["gaps"] = "\n".join(
+            f"entry {read.entry.sequence}: {describe_gap(read.event)}"
+            for read in result.gaps
+            if isinstance(read.event, EventsLost)
+        )
+    if result.waiting:
+        shown["undelivered"] = "\n".join(status.describe() for status in result.waiting)
+    shown["verdict"] = _describe_verdict(result)
     # Below the table, so that it can be copied; it is never cut.
     head = Text(f"head {format_head(chain.head)}", overflow="fold")
     return Group(
@@ -64,6 +104,17 @@ def render_verification(result: AuditVerification) -> RenderableType:
         head,
         Text("Store this hash elsewhere; check it later with --expect-head."),
     )
+
+
+def _describe_verdict(result: AuditVerification) -> str:
+    if not result.intact:
+        return "broken: the log was modified; trust only the valid entries"
+    missing = []
+    if result.lost_lately:
+        missing.append(f"{result.lost_lately} lost")
+    if result.waiting:
+        missing.append("some are not delivered yet")
+    return f"intact, but events are missing: {', '.join(missing)}" if missing else "intact"
 
 
 # stats
@@ -84,6 +135,20 @@ _CHART_MIN = 10
 
 
 def render_stats(
+    statistics: AuditStatistics,
+    found: Sequence[RetryAlert],
+    waiting: Sequence[OutboxStatus],
+    console: Console,
+) -> RenderableType:
+    missing = [
+        *(Text(f"GAP  {describe_gap(gap)}", "bold red") for gap in statistics.gaps),
+        *(Text(f"UNDELIVERED  {status.describe()}", "yellow") for status in waiting),
+    ]
+    shown = _render_retries(statistics, found, console)
+    return Group(shown, Text(), *missing) if missing else shown
+
+
+def _render_retries(
     statistics: AuditStatistics, found: Sequence[RetryAlert], console: Console
 ) -> RenderableType:
     parts: list[RenderableType] = [
@@ -212,7 +277,9 @@ def _format_alert(alert: RetryAlert) -> Text:
     )
 
 
-def stats_to_json(statistics: AuditStatistics, found: Sequence[RetryAlert]) -> dict[str, Any]:
+def stats_to_json(
+    statistics: AuditStatistics, found: Sequence[RetryAlert], waiting: Sequence[OutboxStatus]
+) -> dict[str, Any]:
     return {
         "since": time_to_json(statistics.begins),
         "until": time_to_json(statistics.until),
@@ -235,6 +302,8 @@ def stats_to_json(statistics: AuditStatistics, found: Sequence[RetryAlert]) -> d
             }
             for alert in found
         ],
+        "gaps": [gap_to_json(gap) for gap in statistics.gaps],
+        "undelivered": [outbox_to_json(status) for status in waiting],
     }
 
 

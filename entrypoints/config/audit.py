@@ -37,7 +37,15 @@ class AuditConfig:
     )
     fail_closed: bool = field(
         default=False,
-        metadata=doc("Stop an operation when a sink does not accept its events."),
+        metadata=doc("Stop an operation when its events can neither be stored nor kept for later."),
+    )
+    outbox_bytes: int = field(
+        default=64 * 1024 * 1024,
+        validator=integer(0),
+        metadata=doc(
+            "Bytes of events that are kept for each unavailable sink, below `c11.cache_root`, and "
+            "delivered later."
+        ),
     )
     alert_retries_per_minute: float | None = field(
         default=None,

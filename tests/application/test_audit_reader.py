@@ -8,6 +8,7 @@ import pytest
 from attrs import define, evolve, field
 from support.audit_events import (
     AT,
+    create_events_lost,
     create_idempotency_used,
     create_one_event_of_each_type,
     create_retry_attempted,
@@ -16,6 +17,7 @@ from support.audit_events import (
 from tileferry.adapters.memory import ManualClock, MemoryAuditSink
 from tileferry.application import AuditTrail, RetryManager, audit_reader
 from tileferry.application.audit_reader import AuditReader
+from tileferry.application.ports.audit import OutboxStatus
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.audit import (
     GENESIS,
@@ -247,6 +249,9 @@ def test_unreadable_entries_do_not_mislead_time_search() -> None:
         bodies[place] = b"garbage"
     found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=230)))
     assert set(range(231, 301)) <= set(found)
+    bodies[100:] = [b"garbage"] * 200  # up to the end: what they hide is unknown
+    found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=50)))
+    assert set(range(51, 301)) <= set(found)
 
 
 # About
@@ -405,3 +410,56 @@ def test_invariant_21_moved_head_is_detected(sequence: int) -> None:
 def test_invariant_21_empty_log_with_wrong_genesis_is_detected() -> None:
     log = ListedLog([], claimed=ChainHead(sequence=0, hash="f" * 64))
     assert make_reader(log).verify().chain.problem is ChainProblem.HEAD_MOVED
+
+
+# Gaps
+
+
+def test_recorded_gaps_make_an_intact_log_incomplete() -> None:
+    gaps = [create_events_lost(number, events=2) for number in range(25)]
+    result = make_reader(make_log(create_retry_attempted(1), *gaps)).verify()
+    assert (result.intact, result.complete) == (True, False)
+    assert (result.lost, result.lost_lately, len(result.gaps)) == (50, 50, 20)
+
+
+def test_gaps_up_to_the_noted_head_are_listed_but_accepted() -> None:
+    log = make_log(create_events_lost(1, events=2), create_retry_attempted(1))
+    noted = log.listed[-1].head
+    result = make_reader(log).verify(noted)
+    assert (result.complete, result.lost, result.lost_lately, len(result.gaps)) == (True, 2, 0, 1)
+    later = make_log(
+        create_events_lost(1, events=2), create_retry_attempted(1), create_events_lost(9, events=3)
+    )
+    result = make_reader(later).verify(noted)
+    assert (result.intact, result.complete, result.lost, result.lost_lately) == (True, False, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "shown"),
+    [
+        (OutboxStatus(name="pg", events=2), "pg: 2 events"),
+        (OutboxStatus(name="pg", events=1, damaged=4), "pg: 1 event, 4 damaged"),
+        (OutboxStatus(name="pg", lost=create_events_lost(1)), "pg: 0 events, a gap of 1"),
+    ],
+)
+def test_undelivered_events_make_a_log_incomplete(waiting: OutboxStatus, shown: str) -> None:
+    reader = evolve(make_reader(make_log()), find_waiting=lambda: [waiting])
+    result = reader.verify()
+    assert (result.intact, result.complete, result.waiting) == (True, False, [waiting])
+    assert (waiting.describe(), waiting.is_empty) == (shown, False)
+    assert OutboxStatus(name="pg").is_empty
+
+
+def test_late_delivered_entries_do_not_hide_newer_ones_before_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit_reader, "PAGE", 8)
+    hours = [*range(40), *([3] * 6), *range(40, 60)]
+    bodies = [
+        evolve(create_retry_attempted(n), timestamp=AT + timedelta(hours=hour))
+        for n, hour in enumerate(hours)
+    ]
+    for since in range(0, 60, 3):
+        found = make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=since))
+        expected = {n + 1 for n, hour in enumerate(hours) if hour >= since}
+        assert expected <= set(sequences(found))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -17,7 +18,7 @@ from support.nats_server import LOGGER
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.adapters.nats import JetStreamAuditSink
 from tileferry.adapters.postgres import Database, PostgresAuditLog
-from tileferry.application.ports.audit import AuditLog, AuditSink
+from tileferry.application.ports.audit import AuditLog, AuditSink, EventGroup, GroupSink
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
@@ -178,6 +179,25 @@ def test_any_text_can_be_correlation_id_or_key(audit_env: AuditEnv) -> None:
         )
         found = [entry.sequence for entry in audit_env.log.find_entries(odd)]
         assert found == [3 * number + 1, 3 * number + 2], odd
+    assert verify_chain(audit_env.log.iter_entries()).intact
+
+
+def test_group_that_is_sent_again_is_stored_once(audit_env: AuditEnv) -> None:
+    other = audit_env.another()
+    assert isinstance(audit_env.sink, GroupSink)
+    assert isinstance(other, GroupSink)
+    now = datetime.now(UTC)
+    groups = [
+        EventGroup(group_id=f"host:1:{number}", events=[create_retry_attempted(number)] * 2)
+        for number in range(4)
+    ]
+    for group in groups[:3]:
+        audit_env.sink.emit_group(group)
+    for group in groups:
+        other.emit_group(evolve(group, sent_at=now))
+        audit_env.sink.emit_group(evolve(group, sent_at=now))
+    events = decode_events(list(audit_env.log.iter_entries()))
+    assert events == [event for group in groups for event in group.events]
     assert verify_chain(audit_env.log.iter_entries()).intact
 
 

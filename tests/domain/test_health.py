@@ -196,6 +196,14 @@ def test_raised_alerts_are_warnings() -> None:
     assert "the limit was removed" in unlimited.found
 
 
+def test_undelivered_audit_events_are_warnings() -> None:
+    (nothing,) = health.check_outboxes([])
+    assert nothing.verdict is CheckStatus.OK
+    found = list(health.check_outboxes(["postgres-1: 2 events", "jetstream-2: a gap of 1"]))
+    assert [one.verdict for one in found] == [CheckStatus.WARNING] * 2
+    assert found[0].found == "not delivered: postgres-1: 2 events"
+
+
 STRONG = health.ServerSettings(
     fsync=True,
     full_page_writes=True,

@@ -27,7 +27,7 @@ from tileferry.domain.errors import SatelliteProviderError
 
 ALL_WELL = [
     "tileferry", "Python", "configuration", "log", "database", "durability",
-    "database's clock", "schema",
+    "database's clock", "schema", "audit log",
     "cache", "lock", "cache's database", "disk", "key", "provider", "certificate",
     "provider's clock",
 ]  # fmt: skip

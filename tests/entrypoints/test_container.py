@@ -9,10 +9,11 @@ import pytest
 import typed_settings as ts
 from rich.console import Console
 
+from tileferry.adapters.filesystem import find_waiting
 from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry import RetryCategory
-from tileferry.entrypoints.config import AuditConfig, Config, LogConfig, SinkName
+from tileferry.entrypoints.config import AuditConfig, C11Config, Config, LogConfig, SinkName
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.logs import log_to
@@ -100,13 +101,22 @@ def test_audit_log_stays_empty_without_postgres_sink(
 def test_failing_sink_with_and_without_fail_closed(tmp_path: Path, *, fail_closed: bool) -> None:
     blocked = tmp_path / "audit.jsonl"
     blocked.mkdir()
-    settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=blocked, fail_closed=fail_closed)
+    settings = AuditConfig(
+        sinks=[SinkName.JSONL], jsonl_path=blocked, fail_closed=fail_closed, outbox_bytes=0
+    )
     config = Config(
-        database_url=ts.Secret("postgresql://nobody@127.0.0.1:1/x"), retry=QUICK, audit=settings
+        database_url=ts.Secret("postgresql://nobody@127.0.0.1:1/x"),
+        retry=QUICK,
+        audit=settings,
+        c11=C11Config(cache_root=tmp_path / "cache"),
     )
     container = Container(config=config)
     manager = container.retry_manager()
     with pytest.raises(Exception, match="audit sink jsonl" if fail_closed else "gave up after 2"):
         manager.execute_with_retry_sync(RetryCategory.KV_GET, "Get", raise_timeout)
-    assert manager.audit.failures["jsonl"] == (1 if fail_closed else 2)
+    lost = 1 if fail_closed else 2
+    assert manager.audit.failures["jsonl"] == lost
     container.shutdown_resources()
+    (waiting,) = find_waiting(tmp_path / "cache")
+    assert waiting.lost is not None
+    assert waiting.lost.events == lost

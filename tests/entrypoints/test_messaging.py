@@ -16,6 +16,7 @@ from support.managers import RetryBench
 from support.nats_server import NatsServer, run_nats_server
 from support.operator import run_in_process
 
+from tileferry.adapters.filesystem import find_waiting
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.audit_reader import AuditReader
 from tileferry.domain.errors import (
@@ -29,6 +30,7 @@ from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints import messaging
 from tileferry.entrypoints.config import (
     AuditConfig,
+    C11Config,
     Config,
     IdempotencyConfig,
     NatsConfig,
@@ -40,6 +42,7 @@ from tileferry.entrypoints.config import (
 from tileferry.entrypoints.config.audit import ListenAddress
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
+from tileferry.entrypoints.factories import describe_destination
 
 CANARY = "canary-5f1c"
 _QUICK = CategoryConfig(max_attempts=2, base_delay=0)
@@ -47,9 +50,10 @@ OpenContainer = Callable[..., Container]
 
 
 @pytest.fixture
-def config(database_url: str, nats_server: NatsServer, nats_name: str) -> Config:
+def config(database_url: str, nats_server: NatsServer, nats_name: str, tmp_path: Path) -> Config:
     return Config(
         database_url=ts.Secret(database_url),
+        c11=C11Config(cache_root=tmp_path / "cache"),
         retry=RetryConfig(KV_GET=_QUICK, NATS_CONNECT=_QUICK),
         nats=NatsConfig(
             url=ts.Secret(nats_server.url),
@@ -113,6 +117,27 @@ def test_audit_log_in_nats_alone_is_read_verified_and_counted_there(
     assert container.audit_log().read_head().sequence == 0
 
 
+def test_outbox_belongs_to_one_destination_whatever_its_credentials(config: Config) -> None:
+    def describe(name: SinkName, **changes: Any) -> str:
+        return describe_destination(evolve(config, **changes), name)
+
+    urls = ["postgresql://a:x@db:5432/one?sslmode=require", "postgresql://b:y@DB:5432/one"]
+    one, same = (describe(SinkName.POSTGRES, database_url=ts.Secret(url)) for url in urls)
+    assert one == same
+    others = [
+        "postgresql://a@db:5433/one",
+        "postgresql://a@db:5432/two",
+        "postgresql://a@/one?host=/a&port=1",
+        "postgresql://a@/one?host=/b&port=1",
+    ]
+    found = {describe(SinkName.POSTGRES, database_url=ts.Secret(url)) for url in others}
+    found |= {one, describe(SinkName.POSTGRES, database_url=None), describe(SinkName.NATS)}
+    nats = NatsConfig(url=ts.Secret(f"nats://u:{CANARY}@h:1,nats://v:{CANARY}@g:1"))
+    found |= {describe(SinkName.NATS, nats=nats), describe(SinkName.JSONL)}
+    assert len(found) == 9
+    assert CANARY not in "".join(found)
+
+
 @pytest.mark.usefixtures("database")
 def test_idempotency_keys_are_stored_in_nats(config: Config, open_container: OpenContainer) -> None:
     chosen = evolve(config, idempotency=IdempotencyConfig(store=StoreName.NATS))
@@ -152,13 +177,18 @@ def test_nats_server_that_is_away_does_not_stop_work_or_show_its_password(
     fail_twice(container)
     kinds = read_kinds(container.audit_reader())
     assert kinds.count("retry_exhausted") == 2  # of the call, and of the connection
-    assert container.audit_trail().failures["jetstream"] == 2
+    assert container.audit_trail().failures == {}
+    (waiting,) = find_waiting(config.c11.cache_root)
+    assert (waiting.events, waiting.lost) == (2, None)
     assert "cannot connect" in caplog.text
     with pytest.raises(MessagingError):  # invariant 11: nothing runs without the store
         container.retry_manager().execute_with_retry_sync(
             RetryCategory.KV_PUT, "Put", pytest.fail, idempotency_key="k", result_type=int
         )
     assert CANARY not in caplog.text + repr(container.nats_connection()) + repr(container.config())
+    kept = [path for path in config.c11.cache_root.rglob("*") if path.is_file()]
+    assert kept
+    assert CANARY not in "".join(f"{path}{path.read_text()}" for path in kept)
 
 
 def test_expired_keys_in_nats_are_looked_for_once_an_hour() -> None:

@@ -10,8 +10,10 @@ from tileferry.domain.audit import (
     AlertChanged,
     AlertState,
     AuditEvent,
+    EventsLost,
     IdempotencyAction,
     IdempotencyUsed,
+    LossCause,
     NotRetryable,
     RetryAttempted,
     RetryExhausted,
@@ -84,6 +86,18 @@ def create_idempotency_used(
     )
 
 
+def create_events_lost(number: int, *, events: int = 1) -> EventsLost:
+    """Return a gap."""
+    return EventsLost(
+        timestamp=event_time(number),
+        sink="postgres",
+        events=events,
+        lost_from=event_time(number),
+        lost_until=event_time(number),
+        cause=LossCause.OUTBOX_FULL,
+    )
+
+
 def create_one_event_of_each_type() -> list[AuditEvent]:
     """Return one event of each kind."""
     final = Failure(key="k7", attempt=1, error=Final())
@@ -142,6 +156,7 @@ def create_one_event_of_each_type() -> list[AuditEvent]:
             window_seconds=60.0,
             threshold_per_minute=10.0,
         ),
+        create_events_lost(9, events=3),
     ]
 
 

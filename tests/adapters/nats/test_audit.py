@@ -4,20 +4,28 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from attrs import evolve
 from support.audit_events import create_one_event_of_each_type, create_retry_attempted
+from support.disk_faults import UNSYNCED
 from support.nats_server import LOGGER, NatsServer, create_retry_manager, open_connection
 from support.proxies import Loss, NatsProxy
 
-from tileferry.adapters.memory import MemoryAuditSink
-from tileferry.adapters.nats import JetStreamAuditSink, NatsConnection
+from tileferry.adapters.filesystem import FileAuditOutbox, find_waiting
+from tileferry.adapters.memory import ManualClock, MemoryAuditSink
+from tileferry.adapters.nats import DeferredAuditSink, JetStreamAuditSink, NatsConnection
 from tileferry.adapters.nats.audit import GROUP_MAX
 from tileferry.adapters.nats.session import NatsSession
 from tileferry.adapters.nats.streams import PAGE_MESSAGES
 from tileferry.application.audit import AuditTrail
+from tileferry.application.audit_delivery import BufferedSink
+from tileferry.application.ports.audit import EventGroup
 from tileferry.domain.audit import GENESIS, ChainProblem, build_next_entry, verify_chain
 from tileferry.domain.errors import InvalidValueError, MessagingError, RetryError
 
@@ -146,6 +154,84 @@ def encode_event(number: int) -> bytes:
     return create_retry_attempted(number).canonical_bytes()
 
 
+@pytest.mark.parametrize("arrived", [True, False])
+def test_group_without_an_answer_is_stored_once_when_it_is_sent_again(
+    proxy: NatsProxy, sink: JetStreamAuditSink, plain_sink: JetStreamAuditSink, *, arrived: bool
+) -> None:
+    sink.emit([create_retry_attempted(1)])
+    group = EventGroup(group_id="g", events=[create_retry_attempted(2), create_retry_attempted(3)])
+    proxy.lose(COMMIT, Loss.ANSWER if arrived else Loss.REQUEST, times=9)
+    with pytest.raises(RetryError):
+        sink.emit_group(group)
+    proxy.lose(COMMIT, Loss.REQUEST, times=0)
+    sent_again = evolve(group, sent_at=datetime.now(UTC))
+    for _ in range(2):
+        plain_sink.emit([create_retry_attempted(4)])
+        plain_sink.emit_group(sent_again)
+    bodies = [entry.body for entry in plain_sink.iter_entries()]
+    order = (1, 2, 3, 4, 4) if arrived else (1, 4, 2, 3, 4)
+    assert bodies == [create_retry_attempted(number).canonical_bytes() for number in order]
+
+
+def test_group_in_several_batches_is_completed(
+    sink: JetStreamAuditSink, plain_sink: JetStreamAuditSink
+) -> None:
+    events = [create_retry_attempted(number) for number in range(GROUP_MAX + 2)]
+    group = EventGroup(group_id="g", events=events, sent_at=datetime.now(UTC))
+    sink.emit_group(evolve(group, events=events[:GROUP_MAX]))
+    plain_sink.emit_group(group)
+    bodies = [entry.body for entry in plain_sink.iter_entries()]
+    assert bodies == [event.canonical_bytes() for event in events]
+
+
+def test_group_sent_long_ago_is_looked_for_from_then_on(plain_sink: JetStreamAuditSink) -> None:
+    now = datetime.now(UTC)
+    for number, age_h in enumerate((0, 50, 3, 2.5, 0)):
+        group = EventGroup(
+            group_id=f"g{number}",
+            events=[create_retry_attempted(number)],
+            sent_at=now - timedelta(hours=age_h),
+        )
+        plain_sink.emit_group(evolve(group, sent_at=None))
+        plain_sink.emit_group(group)
+    assert plain_sink.read_head().sequence == 5
+
+
+def test_buffered_events_of_a_killed_server_arrive_in_order_and_once(
+    own_server: NatsServer, connect_to: Connect, open_sink: OpenSink, tmp_path: Path
+) -> None:
+    connection = connect_to(own_server)
+    open_sink(connection)
+    clock = ManualClock()
+    sink = BufferedSink(
+        sink=DeferredAuditSink(
+            open_sink=lambda: open_sink(connection),
+            clock=clock,
+            probe=connection.check_jetstream,
+        ),
+        outbox=FileAuditOutbox(root=tmp_path, name="nats-1", sink="jetstream", calls=UNSYNCED),
+        clock=clock,
+        new_id=lambda: uuid4().hex,
+        logger=LOGGER,
+    )
+    number = 0
+    for _ in range(3):
+        for is_up in (True, False):
+            if not is_up:
+                own_server.kill()
+            for _ in range(4):
+                number += 1
+                sink.emit([create_retry_attempted(number)] * 2)
+                clock.advance(10)
+        own_server.start()
+    assert find_waiting(tmp_path)[0].events > 0
+    assert sink.deliver(at_once=True)
+    log = open_sink(connection)
+    bodies = [entry.body for entry in log.iter_entries()]
+    assert bodies == [encode_event(n) for n in range(1, number + 1) for _ in range(2)]
+    assert verify_chain(log.iter_entries(), expected_head=log.read_head()).intact
+
+
 # Who interferes
 
 
@@ -221,8 +307,9 @@ def test_oversized_event_is_rejected_and_later_events_are_stored(
     plain_sink: JetStreamAuditSink,
 ) -> None:
     large = create_retry_attempted(1, correlation_id="x" * 2_000_000)
-    with pytest.raises(MessagingError, match="maximum payload exceeded"):
-        plain_sink.emit([create_retry_attempted(1), large])
+    for events in ([large], [create_retry_attempted(1), large]):
+        with pytest.raises(InvalidValueError, match="is larger than a message of the NATS server"):
+            plain_sink.emit(events)
     plain_sink.emit([create_retry_attempted(2)])
     assert [entry.body for entry in plain_sink.iter_entries()] == [encode_event(2)]
 

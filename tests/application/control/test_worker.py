@@ -79,6 +79,15 @@ def test_listener_can_stop_worker(worker_env: WorkerEnv) -> None:
     assert worker_env.done == [run.run_id]  # it was released
 
 
+def test_worker_delivers_waiting_audit_events_in_every_sweep(worker_env: WorkerEnv) -> None:
+    delivered: list[float] = []
+    worker_env.worker.deliver_events = lambda: delivered.append(worker_env.clock.monotonic())
+    for _ in range(3):
+        worker_env.worker.run()
+        worker_env.clock.advance(worker_env.worker.settings.sweep_s)
+    assert len(set(delivered)) == 3
+
+
 def test_spec4_retry_end_to_end(worker_env: WorkerEnv, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     run = worker_env.desk.submit_run()

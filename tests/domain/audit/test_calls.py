@@ -179,7 +179,7 @@ def test_non_retry_events_end_no_call() -> None:
         if not isinstance(event, RetryAttempted | CallFailed | RetrySucceeded)
     ]
     assert collect_calls(others)[0] == []
-    assert len(others) == 4
+    assert len(others) == 5
 
 
 def test_open_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,11 @@ from tileferry.domain.audit import (
     AlertState,
     AuditEvent,
     ChainEntry,
+    EventsLost,
     IdempotencyAction,
     IdempotencyOutcome,
     IdempotencyUsed,
+    LossCause,
     NotRetryable,
     RetryAttempted,
     RetryExhausted,
@@ -137,8 +139,17 @@ ALERT = AlertChanged(
     threshold_per_minute=10.0,
     **CONTEXT,
 )
+LOST = EventsLost(
+    sink="postgres",
+    events=3,
+    lost_from=AT,
+    lost_until=AT + timedelta(minutes=1),
+    cause=LossCause.OUTBOX_FULL,
+    **CONTEXT,
+)
 ALL: list[AuditEvent] = [
     ALERT,
+    LOST,
     ATTEMPT,
     EXHAUSTED,
     NOT_RETRYABLE,
@@ -301,6 +312,19 @@ def test_giveup_event_carries_tile_attempts_and_last_reason() -> None:
     }
 
 
+def test_losses_are_merged_to_one_gap() -> None:
+    earlier = evolve(LOST, events=2, lost_from=AT - timedelta(hours=1), cause=LossCause.DAMAGED)
+    merged = earlier.merge(evolve(LOST, timestamp=AT + timedelta(days=1)))
+    assert merged == evolve(
+        LOST,
+        timestamp=AT + timedelta(days=1),
+        events=5,
+        lost_from=AT - timedelta(hours=1),
+        cause=LossCause.DAMAGED,
+    )
+    assert {cause.explanation for cause in LossCause}.isdisjoint({"", None})
+
+
 def test_context_is_optional() -> None:
     event = evolve(CHANGED, tenant_id=None, correlation_id=None, trace_id=None)
     body = event.as_json()
@@ -458,6 +482,8 @@ def test_invalid_decision_record_is_rejected() -> None:
         (SUCCEEDED, {"total_attempts": 1}),
         (SUCCEEDED, {"total_delay_seconds": float("nan")}),
         (GIVEN_UP, {"attempts": 0}),
+        (LOST, {"events": 0}),
+        (LOST, {"cause": "outbox_full"}),
         (CHANGED, {"actor": ""}),
         (CHANGED, {"timestamp": datetime(2026, 1, 1)}),  # noqa: DTZ001  # the point
     ],

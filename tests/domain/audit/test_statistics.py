@@ -185,6 +185,7 @@ def test_events_without_category_count_as_events_only() -> None:
         statistics.add(event)
     assert statistics.events == len(events)
     assert set(statistics.by_category) == {"RETRY_API_REQUEST", "RETRY_KV_PUT"}
+    assert [gap.events for gap in statistics.gaps] == [3]
     state_change = next(event for event in events if event.event_type == "state_change")
     statistics.by_category[API].add(state_change)
     assert statistics.by_category[API].attempts == 4

@@ -15,7 +15,7 @@ from tileferry.domain.audit import EVENT_KINDS, EntryIndexKeys, get_subject, is_
 
 def test_each_event_kind_has_at_most_one_subject() -> None:
     subjects = [get_subject(event) for event in create_one_event_of_each_type()]
-    assert subjects == ["k1", "k2", "key-3", None, "run 7", "sat/15/1/2", "k7", None]
+    assert subjects == ["k1", "k2", "key-3", None, "run 7", "sat/15/1/2", "k7", None, None]
     for kind in EVENT_KINDS.values():
         names = {item.name for item in attrs.fields(kind)}
         assert len(names & {"idempotency_key", "subject", "tile_id"}) <= 1
