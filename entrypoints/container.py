@@ -76,7 +76,7 @@ from tileferry.entrypoints import factories, messaging, tile_source
 from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config, SinkName
 from tileferry.entrypoints.config.policies import build_retry_budget
-from tileferry.entrypoints.database import open_database
+from tileferry.entrypoints.database import forgo_patience, open_database
 from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
@@ -95,7 +95,9 @@ class Container(containers.DeclarativeContainer):
     """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then long waits are left to the queue."""
-    database = providers.Resource(open_database, config)
+    database = providers.Resource(open_database, config, clock=clock, progress=listener)
+    control_database = providers.Singleton(forgo_patience, database)
+    """For the queue, which waits by itself, and for the audit log, which must not block work."""
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
@@ -133,7 +135,7 @@ class Container(containers.DeclarativeContainer):
         journals,
         mark=cache_mark,
     )
-    audit_log = providers.Singleton(PostgresAuditLog, database=database)
+    audit_log = providers.Singleton(PostgresAuditLog, database=control_database)
     local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider, clock)
     telemetry = providers.Resource(messaging.open_telemetry, config, in_run=in_run)
     policies = providers.Singleton(factories.build_retry_policies, config)
@@ -168,7 +170,7 @@ class Container(containers.DeclarativeContainer):
     idempotency_store = providers.Singleton(
         factories.build_idempotency_store,
         config,
-        database.provider,
+        control_database.provider,
         audit_log.provider,
         providers.Singleton(
             messaging.build_nats_store, config, nats_connection.provider, clock
@@ -342,9 +344,13 @@ class Container(containers.DeclarativeContainer):
         rules=providers.Singleton(factories.build_validation_rules, config, download_settings),
     )
     queue_budget = providers.Singleton(factories.build_queue_budget, config)
-    run_queue = providers.Resource(factories.open_run_queue, database, queue_budget)
-    work_store = providers.Singleton(factories.build_work_store, config, database, queue_budget)
-    work_reader = providers.Singleton(PostgresWorkReader, database=database, budget=queue_budget)
+    run_queue = providers.Resource(factories.open_run_queue, control_database, queue_budget)
+    work_store = providers.Singleton(
+        factories.build_work_store, config, control_database, queue_budget
+    )
+    work_reader = providers.Singleton(
+        PostgresWorkReader, database=control_database, budget=queue_budget
+    )
     work_policies = providers.Singleton(factories.build_work_policies, config)
     inspection = providers.Singleton(
         WorkInspector,

@@ -3,23 +3,52 @@
 import logging
 from collections.abc import Iterator
 
-from tileferry.adapters.postgres import Database, EmbeddedServer
+from attrs import evolve
+
+from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
+from tileferry.application.ports import Clock
+from tileferry.application.ports.progress import ProgressListener
 from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.health import (
     ServerSettings,
     check_server_settings,
     describe_weaknesses,
 )
+from tileferry.domain.retry import DATABASE_POLICY
 from tileferry.entrypoints.config import Config
 
 
-def open_database(config: Config) -> Iterator[Database]:
-    """Connect to the configured database, or start the embedded one and connect to it."""
+def open_database(
+    config: Config, *, clock: Clock, progress: ProgressListener
+) -> Iterator[Database]:
+    """Connect to the configured database, or start the embedded one and connect to it.
+
+    Once connected, work waits for a server that is away, and starts an embedded one again.
+    """
+    patience = Patience(
+        clock=clock,
+        policy=evolve(DATABASE_POLICY, deadline_s=config.c11.give_up_after_s),
+        progress=progress,
+    )
     url = config.database_url
-    address = build_embedded_server(config).join() if url is None else url.get_secret_value()
-    database = Database.from_url(address, on_first_connection=report_server_settings)
+    if url is None:
+        patience.revive = build_embedded_server(config).join
+        address = build_embedded_server(config).join()
+    else:
+        address = url.get_secret_value()
+
+    def greet(settings: ServerSettings) -> None:
+        patience.has_connected = True
+        report_server_settings(settings)
+
+    database = Database.from_url(address, patience=patience, on_first_connection=greet)
     yield database
     database.close()
+
+
+def forgo_patience(database: Database) -> Database:
+    """Return the same database for callers that handle its absence themselves."""
+    return evolve(database, patience=None)
 
 
 _REPORTED: set[str] = set()

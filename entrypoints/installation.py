@@ -198,6 +198,11 @@ class Installation:
         """Return the time by the database's clock."""
         return self._opened.database().now()
 
+    def set_patience(self, give_up_after_s: float | None) -> None:
+        """Set how long work waits for a server that is away; ``None``: ``c11.give_up_after_s``."""
+        limit_s = self.config.c11.give_up_after_s if give_up_after_s is None else give_up_after_s
+        self._opened.database().set_patience(limit_s)
+
     def build_psql_command(self, *, stop_on_error: bool = False) -> PsqlCommand:
         """Return how to open psql on the configured database, while this is open."""
         return build_psql_command(self._opened.database(), stop_on_error=stop_on_error)

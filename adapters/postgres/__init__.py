@@ -14,6 +14,7 @@ from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
 from tileferry.adapters.postgres.flights import PostgresFlightBook
 from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
 from tileferry.adapters.postgres.migrate import SchemaStatus, downgrade, get_schema_status, upgrade
+from tileferry.adapters.postgres.patience import Patience
 from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
 from tileferry.adapters.postgres.run_queue import PostgresRunQueue
 from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
@@ -24,6 +25,7 @@ from tileferry.adapters.postgres.work_store import PostgresWorkStore
 __all__ = [
     "Database",
     "EmbeddedServer",
+    "Patience",
     "PostgresAbsentTiles",
     "PostgresAuditLog",
     "PostgresBlobIndex",

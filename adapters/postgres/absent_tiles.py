@@ -7,6 +7,7 @@ from attrs import frozen
 from sqlalchemy import select, text, tuple_
 
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import absent_tiles
 from tileferry.adapters.postgres.tile_index import WANTED_TILES, id_columns, tile_id_from_row
 from tileferry.domain.tiles import TileCoverage, TileId, TileRange
@@ -20,6 +21,7 @@ class PostgresAbsentTiles:
 
     database: Database
 
+    @repeat_when_lost
     def find_absent(self, tile_ids: Sequence[TileId]) -> dict[TileId, datetime]:
         """Return when each of these tiles was last absent."""
         if not tile_ids:
@@ -50,8 +52,7 @@ class PostgresAbsentTiles:
         )
         page = query
         while True:
-            with self.database.read_connection() as connection:
-                rows = connection.execute(page).mappings().all()
+            rows = self.database.read_rows(page)
             for row in rows:
                 yield tile_id_from_row(row), row["absent_at"]
             if len(rows) < PAGE_ROWS:
@@ -59,12 +60,14 @@ class PostgresAbsentTiles:
             end = tuple_(rows[-1]["x"], rows[-1]["y"])
             page = query.where(tuple_(columns.x, columns.y) > end)
 
+    @repeat_when_lost
     def record_absent(self, tile_ids: Sequence[TileId], *, at: datetime) -> None:
         """Record that the provider did not have these tiles."""
         if tile_ids:
             with self.database.transaction() as connection:
                 connection.execute(_RECORD, {**id_columns(sorted(set(tile_ids))), "at": at})
 
+    @repeat_when_lost
     def forget_absent(self, tile_ids: Sequence[TileId]) -> None:
         """Forget that these tiles were absent."""
         if tile_ids:

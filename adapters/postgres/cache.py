@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.flights import belongs_to_flight, is_protected, lock_decisions
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, tiles
 from tileferry.adapters.postgres.tile_index import FORGET, id_columns, tile_id_from_row
 from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, PrunedTiles, PruneRule, TileId
@@ -22,6 +23,7 @@ class PostgresCacheBindings:
 
     database: Database
 
+    @repeat_when_lost
     def find_bound(self) -> CacheBinding | None:
         """Return the bound cache, or ``None`` if no cache is bound yet."""
         with self.database.read_connection() as connection:
@@ -30,6 +32,7 @@ class PostgresCacheBindings:
             return None
         return CacheBinding(cache_id=CacheId(row.cache_id), place=row.place)
 
+    @repeat_when_lost
     def bind(self, cache: CacheBinding, *, instead_of: CacheId | None) -> bool:
         """Bind ``cache``, unless a cache other than ``instead_of`` is bound; return success."""
         row = {"cache_id": cache.cache_id, "place": cache.place, "bound_at": func.now()}
@@ -161,6 +164,7 @@ class PostgresCacheLedger:
             connection.execute(delete(cache_reservations).where(lapsed))
             yield PostgresCacheBooks(connection, self.lapse_after)
 
+    @repeat_when_lost
     def release(self, reservation_id: str) -> None:
         """Delete a reservation."""
         mine = cache_reservations.c.reservation_id == reservation_id

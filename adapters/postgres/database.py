@@ -1,13 +1,13 @@
 """Postgres transactions: error translation and commit verification."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from attrs import define, field, frozen
-from sqlalchemy import Connection, Engine, Row, TextClause, event, text
+from attrs import define, evolve, field, frozen
+from sqlalchemy import Connection, Engine, Row, RowMapping, Select, TextClause, event, text
 from sqlalchemy.exc import DBAPIError
 
 from tileferry.adapters.postgres.engine import (
@@ -23,6 +23,7 @@ from tileferry.adapters.postgres.errors import (
     get_sqlstate,
     translate_database_errors,
 )
+from tileferry.adapters.postgres.patience import Patience, Result
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.health import ServerSettings
 
@@ -49,6 +50,8 @@ class Database:
     engine: Engine = field(repr=_redact_url)
     resolve_s: float = field(default=RESOLVE_S, kw_only=True)
     """How long to wait for a lost server to return and report the outcome of a transaction."""
+    patience: Patience | None = field(default=None, kw_only=True)
+    """Waits for a server that is away; without it, its absence is an error at once."""
 
     @classmethod
     def from_url(
@@ -58,6 +61,7 @@ class Database:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        patience: Patience | None = None,
         on_first_connection: Callable[[ServerSettings], None] | None = None,
     ) -> "Database":
         """Return a database, without connecting.
@@ -77,7 +81,7 @@ class Database:
                 lambda _connection, record: on_first_connection(record.info["settings"]),
                 once=True,
             )
-        return cls(engine)
+        return cls(engine, patience=patience)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -96,6 +100,11 @@ class Database:
         The statement must return ``WITH_XID`` as its last column. This saves the round trip in
         which ``transaction`` queries the transaction id.
         """
+        return self.wait_for_server(lambda: self._change_once(statement, parameters))
+
+    def _change_once(
+        self, statement: TextClause, parameters: Mapping[str, object]
+    ) -> Row[Any] | None:
         with self.resolvable_transaction() as (connection, xid_holder):
             row = connection.execute(statement, parameters).first()
             xid_holder.append(None if row is None else row.xid)
@@ -111,9 +120,9 @@ class Database:
         with translate_database_errors():
             xid_holder: list[str | None] = []
             lost = None
-            with self.engine.connect() as connection:
-                _check_writable(connection)
-                transaction = connection.begin()
+            with self.wait_for_server(self._begin) as connection:
+                transaction = connection.get_transaction()
+                assert transaction is not None  # noqa: S101  # it was begun
                 try:
                     yield connection, xid_holder
                 except BaseException:
@@ -133,16 +142,54 @@ class Database:
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:
         """Run a read-only block; each statement sees the data committed before it starts."""
-        with translate_database_errors(), self.engine.connect() as connection:
+        with translate_database_errors(), self.wait_for_server(self._connect) as connection:
             yield disable_transactions(connection)
             connection.commit()
+
+    def read_rows(self, query: Select[Any]) -> Sequence[RowMapping]:
+        """Return the rows of a query, all at once."""
+
+        def read() -> Sequence[RowMapping]:
+            with self.read_connection() as connection:
+                return connection.execute(query).mappings().all()
+
+        return self.wait_for_server(read)
+
+    def wait_for_server(self, work: Callable[[], Result]) -> Result:
+        """Return the result of a call; while the server is away, wait and repeat the call."""
+        return work() if self.patience is None else self.patience.call(work)
+
+    def set_patience(self, seconds: float) -> None:
+        """Set how long to wait for a server that is away."""
+        if self.patience is not None:
+            self.patience.policy = evolve(self.patience.policy, deadline_s=seconds)
+
+    def _connect(self) -> Connection:
+        with translate_database_errors():
+            return self.engine.connect()
+
+    def _begin(self) -> Connection:
+        connection = self._connect()
+        try:
+            with translate_database_errors():
+                _check_writable(connection)
+                connection.begin()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def get_resolve_limit_s(self) -> float:
+        """Return how long to look for the outcome of a transaction whose connection was lost."""
+        deadline_s = None if self.patience is None else self.patience.policy.deadline_s
+        return max(self.resolve_s, deadline_s or 0.0)
 
     def _has_committed(self, xid: str, *, lost: DBAPIError) -> bool:
         """Return whether a transaction committed; poll the server for up to ``resolve_s``."""
         started_s = time.monotonic()
-        while (waited_s := time.monotonic() - started_s) < self.resolve_s:
+        while (waited_s := time.monotonic() - started_s) < self.get_resolve_limit_s():
             try:
-                with self.read_connection() as connection:
+                with evolve(self, patience=None).read_connection() as connection:
                     status = connection.execute(_STATUS_OF, {"xid": xid}).scalar_one()
                     if status == "in progress" and waited_s > _GRACE_S:
                         # The server has not noticed the disconnect and still holds the session's
@@ -267,7 +314,7 @@ def _repeat_statement(
     database: Database, statement: str, parameters: Mapping[str, object], lost: DBAPIError
 ) -> Row[Any] | None:
     started_s = time.monotonic()
-    while time.monotonic() - started_s < database.resolve_s:
+    while time.monotonic() - started_s < database.get_resolve_limit_s():
         try:
             return _execute_statement(database, statement, parameters)
         except DBAPIError as error:

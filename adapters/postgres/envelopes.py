@@ -6,6 +6,7 @@ from attrs import frozen
 from sqlalchemy import RowMapping, select, text
 
 from tileferry.adapters.postgres.database import WITH_XID, Database
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import upload_envelopes
 from tileferry.domain.errors import IdempotencyConflictError
 from tileferry.domain.tiles import Batch, SignedEnvelope
@@ -17,6 +18,7 @@ class PostgresEnvelopeStore:
 
     database: Database
 
+    @repeat_when_lost
     def save(self, envelope: SignedEnvelope) -> None:
         """Store an envelope; raise if its key already exists with different content."""
         key = envelope.batch.key
@@ -41,6 +43,7 @@ class PostgresEnvelopeStore:
                 offered_fingerprint=envelope.body_sha256,
             )
 
+    @repeat_when_lost
     def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
         """Return the open envelopes of a flight, oldest first."""
         query = (

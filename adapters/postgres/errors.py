@@ -96,7 +96,9 @@ def database_error(error: DBAPIError) -> DatabaseError:
     problem = lines[0] if lines else type(original).__name__
     code = get_sqlstate(error)
     if error.connection_invalidated:
-        return DatabaseError(problem=f"the connection was lost: {problem}", remedy=_AGAIN)
+        return DatabaseError(
+            problem=f"the connection was lost: {problem}", remedy=_AGAIN, is_unreachable=True
+        )
     if code is not None:
         known = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
         return DatabaseError(problem=problem, remedy=known or "see the server's log")
@@ -104,5 +106,7 @@ def database_error(error: DBAPIError) -> DatabaseError:
         if sign.search(str(original)):
             return DatabaseError(problem=problem, remedy=remedy)
     if isinstance(original, OperationalError | InterfaceError):
-        return DatabaseError(problem=f"cannot connect: {problem}", remedy=_START)
+        return DatabaseError(
+            problem=f"cannot connect: {problem}", remedy=_START, is_unreachable=True
+        )
     return DatabaseError(problem=problem, remedy=_DEFECT)

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from tileferry.adapters.postgres.audit_log import append_events
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import (
     flight_areas,
     flight_pins,
@@ -76,11 +77,13 @@ class PostgresFlightBook:
     audited: bool = True
     """Whether changes write audit events to this database."""
 
+    @repeat_when_lost
     def add_flight(self, flight_id: str) -> None:
         """Create a flight without areas, unless it exists."""
         with self.database.transaction() as connection:
             _create_flight(connection, flight_id)
 
+    @repeat_when_lost
     def add_area(self, flight_id: str, area: FlightArea) -> bool:
         """Add an area to a flight; return whether it is new. A new flight is created."""
         with self.database.transaction() as connection:
@@ -103,6 +106,7 @@ class PostgresFlightBook:
                 connection.execute(insert(flight_spans), _build_spans(added, area))
         return added is not None
 
+    @repeat_when_lost
     def find_flight(self, flight_id: str) -> Flight | None:
         """Return a flight with its areas."""
         with self.database.read_connection() as connection:

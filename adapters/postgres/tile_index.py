@@ -9,6 +9,7 @@ from attrs import frozen
 from sqlalchemy import RowMapping, and_, func, select, text
 
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.domain.tiles import (
     BlobRef,
@@ -240,18 +241,21 @@ class PostgresBlobIndex:
 
     database: Database
 
+    @repeat_when_lost
     def locate(self, tile_id: TileId) -> BlobRef | None:
         """Return the location of a visible tile's bytes."""
         with self.database.read_connection() as connection:
             row = connection.execute(select(*_BLOB).where(match_tile(tile_id))).mappings().first()
         return None if row is None else blob_from_row(row)
 
+    @repeat_when_lost
     def forget(self, tile_ids: Sequence[TileId]) -> Sequence[BlobRef]:
         """Delete tiles' rows; return their blobs."""
         with self.database.transaction() as connection:
             rows = connection.execute(FORGET, id_columns(tile_ids)).mappings().all()
         return [blob_from_row(row) for row in rows]
 
+    @repeat_when_lost
     def list_blobs(
         self, segment: int, *, after_offset: int, limit: int
     ) -> Sequence[tuple[TileId, BlobRef]]:
@@ -266,18 +270,21 @@ class PostgresBlobIndex:
             rows = connection.execute(query).mappings().all()
         return [(tile_id_from_row(row), blob_from_row(row)) for row in rows]
 
+    @repeat_when_lost
     def get_last_segment(self) -> int:
         """Return the highest segment number with visible blobs; 0 if there are none."""
         query = select(func.coalesce(func.max(tiles.c.segment), 0))
         with self.database.read_connection() as connection:
             return int(connection.execute(query).scalar_one())
 
+    @repeat_when_lost
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment's number and total size of visible blobs."""
         query = select(tiles.c.segment, func.sum(tiles.c.byte_length)).group_by(tiles.c.segment)
         with self.database.read_connection() as connection:
             return [(segment, int(total)) for segment, total in connection.execute(query)]
 
+    @repeat_when_lost
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Move tiles to new locations unless they left the old one; return how many moved."""
         if not moves:

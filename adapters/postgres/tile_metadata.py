@@ -7,9 +7,20 @@ from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text, tuple_, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    func,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from tileferry.adapters.postgres.database import WITH_XID, Database
+from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
@@ -99,6 +110,7 @@ class PostgresTileMetadataStore:
             group, self._waiting = self._waiting, []
         return partial(self._write, group)
 
+    @repeat_when_lost
     def _write(self, group: list[TileRow]) -> None:
         # One group at a time, even when empty: a caller's tiles may be in the group being written.
         with self._writing:
@@ -113,11 +125,13 @@ class PostgresTileMetadataStore:
                     self._waiting = group + self._waiting
                 raise
 
+    @repeat_when_lost
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
         with self.database.read_connection() as connection:
             row = connection.execute(select(tiles).where(match_tile(tile_id))).mappings().first()
         return None if row is None else metadata_from_row(row)
 
+    @repeat_when_lost
     def count(self) -> int:
         """Return the number of visible tiles."""
         with self.database.read_connection() as connection:
@@ -142,6 +156,7 @@ class PostgresTileMetadataStore:
                 if empty:  # skip the gap: it may be large
                     x = self._next_column(part, x)
 
+    @repeat_when_lost
     def _next_column(self, part: TileRange, x: int) -> int | None:
         """Return the first column at or after ``x`` that has a tile."""
         query = select(func.min(tiles.c.x)).where(
@@ -167,6 +182,7 @@ class PostgresTileMetadataStore:
             query = query.where(tiles.c.source == source)
         return self._read_pages(query, (tiles.c.x, tiles.c.y, tiles.c.source))
 
+    @repeat_when_lost
     def find_stored(self, tile_ids: Sequence[TileId]) -> dict[TileId, TileMetadata]:
         """Return the visible ones of these tiles."""
         if not tile_ids:
@@ -181,6 +197,7 @@ class PostgresTileMetadataStore:
         for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
 
+    @repeat_when_lost
     def count_by(self, key: TileKey) -> Sequence[TileGroup]:
         """Return the number and size of the tiles, by source or by zoom level, sorted."""
         column = tiles.c.source if key is TileKey.SOURCE else tiles.c.zoom
@@ -192,6 +209,7 @@ class PostgresTileMetadataStore:
                 for name, count, total in connection.execute(query)
             ]
 
+    @repeat_when_lost
     def count_pending(self, flight_id: str) -> int:
         """Return the number of a flight's pending tiles."""
         query = select(func.count()).where(*_match_flight(flight_id, VotingStatus.PENDING))
@@ -224,8 +242,7 @@ class PostgresTileMetadataStore:
         limit = rows_max or PAGE_ROWS
         page_query = query.limit(limit)
         while True:
-            with self.database.read_connection() as connection:
-                rows = connection.execute(page_query).mappings().all()
+            rows = self.database.read_rows(page_query)
             if rows:
                 yield [metadata_from_row(row) for row in rows]
             if len(rows) < limit:
@@ -233,6 +250,7 @@ class PostgresTileMetadataStore:
             end = [rows[-1][column.name] for column in key]
             page_query = query.where(tuple_(*key) > tuple_(*end)).limit(limit)
 
+    @repeat_when_lost
     def mark_uploaded(self, *tile_ids: TileId) -> None:
         """Mark tiles as uploaded in one transaction; idempotent."""
         wanted = id_columns(tile_ids)
@@ -248,6 +266,7 @@ class PostgresTileMetadataStore:
                     raise TileNotFoundError(tile=str(tile_id))
                 move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
 
+    @repeat_when_lost
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
         """Change a tile's status if the domain allows it; the row is locked meanwhile."""
         with self.database.transaction() as connection:
@@ -274,6 +293,7 @@ class PostgresTileMetadataStore:
             raise TileNotFoundError(tile=str(tile_id))
         return int(row.upload_attempts)
 
+    @repeat_when_lost
     def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
         """Set the tiles' last use, and their confirmation if there was one, to now."""
         with self.database.transaction() as connection:

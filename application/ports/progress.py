@@ -207,6 +207,15 @@ class CacheAwaited:
 
 
 @frozen(kw_only=True)
+class DatabaseAwaited:
+    """The database cannot be reached; the work waits for it. Repeated while it waits."""
+
+    delay_s: float
+    gives_up_in_s: float
+    """How long the work continues to wait."""
+
+
+@frozen(kw_only=True)
 class WorkerIdle:
     """A worker that ends when idle found no run to start, but waits for the next one."""
 
@@ -234,6 +243,7 @@ ProgressEvent = (
     | RunStarted
     | RunFinished
     | CacheAwaited
+    | DatabaseAwaited
     | WorkerIdle
 )
 
@@ -241,8 +251,8 @@ ProgressEvent = (
 class ProgressListener(Protocol):
     """Receives events. It must return quickly: the work waits for it.
 
-    ``RetryScheduled``, ``RequestHeld`` and ``PaceChanged`` may come from any thread, other events
-    from the working thread. A listener
+    ``RetryScheduled``, ``RequestHeld``, ``PaceChanged`` and ``DatabaseAwaited`` may come from any
+    thread, other events from the working thread. A listener
     stops the work by raising ``KeyboardInterrupt``; completed work is kept. While tiles are fetched
     it receives an event at least every half second.
     """

@@ -27,6 +27,8 @@ class DatabaseError(TileManagerError):
 
     problem: str
     remedy: Remedy | str
+    is_unreachable: bool = False
+    """Whether the server may return by itself: it did not answer, or the connection was lost."""
 
     @property
     def summary(self) -> str:

@@ -32,6 +32,7 @@ from tileferry.domain.retry.delays import (
 from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
 from tileferry.domain.retry.pace import HoldRule, Pace
 from tileferry.domain.retry.policies import (
+    DATABASE_POLICY,
     DOWNLOAD_POLICY,
     DOWNLOAD_SESSION_POLICY,
     IN_RUN_WAIT_MAX_S,
@@ -88,6 +89,7 @@ from tileferry.domain.retry.what_if import (
 __all__ = [
     "AWS_STANDARD",
     "CALLS_MIN",
+    "DATABASE_POLICY",
     "DEADLINE_S_MAX",
     "DECISION_VERSION",
     "DOWNLOAD_POLICY",

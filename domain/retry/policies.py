@@ -115,6 +115,18 @@ DOWNLOAD_SESSION_POLICY = RetryPolicy(
 Each pass that stores a tile starts a new series, so the deadline counts from the last improvement.
 """
 
+DATABASE_POLICY = RetryPolicy(
+    name="DATABASE",
+    max_attempts=ATTEMPTS_MAX,
+    base_delay=0.2,
+    max_delay=5.0,
+    deadline_s=DOWNLOAD_SESSION_POLICY.deadline_s,
+)
+"""Connecting to a database server that is away: 0.2 s, doubling, at most 5 s.
+
+It waits as long as a download without progress does.
+"""
+
 RUN_FIELDS: Mapping[str, Any] = MappingProxyType(
     {
         "name": "RUN",

@@ -206,6 +206,7 @@ def _run_downloads(
     key_hash = installation.provider.key_hash
     reports: list[DownloadBatchReport] = []
     try:
+        installation.set_patience(give_up_after_s)
         confirm_distances(installation, requests, far=far)
         with hold_cache(installation, wait):
             downloader = installation.build_downloader(

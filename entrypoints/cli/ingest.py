@@ -59,14 +59,15 @@ def ingest_command(
         stdout,
     )
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
-    from tileferry.entrypoints.cli.signals import StopSignals
+    from tileferry.entrypoints.cli.signals import StoppableClock, StopSignals
 
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
     card = CaptureFolderFiles(folder, check=stop.check)
     progress = ItemProgress(stop)
-    with open_installation(config, progress) as installation, hold_cache(installation, wait), stop:
+    opened = open_installation(config, progress, clock=StoppableClock(stop))
+    with opened as installation, hold_cache(installation, wait), stop:
         stop.defer()
         with ProgressView(progress):
             report = installation.capture_ingest.ingest(request.flight_id, card)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.application.ports.progress import (
+    DatabaseAwaited,
     DownloadFinished,
     ItemsProcessed,
     PaceChanged,
@@ -71,13 +72,15 @@ class ProgressState(ABC):
 
     def __call__(self, event: ProgressEvent, /) -> None:
         """Record an event, then stop the work if a signal arrived."""
-        match event:  # the first three may come from any thread
+        match event:  # the first four may come from any thread
             case RetryScheduled():
                 self.note_wait(event)
             case RequestHeld():
                 self._note_wait(f"{event.rule.label}: waiting ", event.delay_s)
             case PaceChanged():
                 self.pace = event.pace
+            case DatabaseAwaited():
+                self.replace_wait("database not reachable; waiting ", event.delay_s, "")
             case _:
                 self.update(event)
                 if self.stop is not None and not isinstance(event, DownloadFinished):

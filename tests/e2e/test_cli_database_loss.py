@@ -1,14 +1,17 @@
-"""A database server that is killed under a command: no traceback, exit code 7, nothing lost."""
+"""A database server that stops under a command: writers wait for it, others end with code 7."""
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from support.cache_upload_env import write_captures
+from support.crash_processes import SOAK_FACTOR
 from support.download_operator import DownloadOperator, RunningCommand, wait_until
 from support.operator import CommandResult
 from support.postgres_server import PostgresServerProcess, get_server_folder, run_postgres_server
@@ -22,8 +25,8 @@ WRITERS = {
     "upload": ("upload", "--flight", "F1", "--on-ground"),
     "import": ("cache", "import", "area.mbtiles", "--flight", "F3", "--sector", "stable_rear"),
 }
+MODES = ("immediate", "fast") if SOAK_FACTOR > 1 else ("immediate",)
 READERS = {
-    "export": ("cache", "export", "other.mbtiles"),
     "runs": ("runs", "list"),
     "audit": ("audit", "tail", "--follow"),
 }
@@ -82,8 +85,10 @@ def hold_all_tables(server: PostgresServerProcess) -> Iterator[Callable[[], int]
         closing(psycopg.connect(server.url, autocommit=True)) as watcher,
     ):
         holder.execute(LOCK_ALL)
-        yield lambda: int((watcher.execute(BLOCKED).fetchone() or (0,))[0])
-    server.start()
+        try:
+            yield lambda: int((watcher.execute(BLOCKED).fetchone() or (0,))[0])
+        finally:
+            server.start()
 
 
 def check_end(ran: CommandResult) -> None:
@@ -93,20 +98,77 @@ def check_end(ran: CommandResult) -> None:
     assert "database: " in ran.err
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", WRITERS)
-def test_writer_ends_cleanly_and_can_be_repeated(
-    operator: DownloadOperator, server: PostgresServerProcess, name: str
+def test_writer_waits_for_a_restarted_server_and_ends_complete(
+    operator: DownloadOperator, server: PostgresServerProcess, name: str, mode: str
 ) -> None:
+    """Its transactions wait for locks when the server stops: each loses its connection."""
     command = WRITERS[name]
     if name == "download":
         command = (*DOWNLOAD, "--again")
+    with hold_all_tables(server) as count_blocked, operator.start(*command, "--json") as running:
+        wait_until(lambda: count_blocked() > 0, "the wait for a table")
+        server.stop(mode)
+        time.sleep(1.0)
+        server.start()
+        ran = running.wait()
+    assert ran.code == 0, ran.err
+    assert "warning: the database cannot be reached; waiting for up to 1800 s: " in ran.err
+    check_report(name, ran.json)
+    check_cache(operator)
+
+
+def check_report(name: str, report: dict[str, Any]) -> None:
+    """Check that each tile is counted once; another run of the test may have stored it before."""
+    match name:
+        case "download":
+            assert report["outcome"] == "success"
+            assert report["tiles_downloaded"] == report["tiles_requested"]
+        case "ingest":
+            assert report["tiles_ingested"] + report["tiles_unchanged"] == 3
+        case "upload":
+            assert {one["status"] for one in report["per_tile_status"]} <= {"accepted"}
+        case "import":
+            assert not report["entries_refused"]
+
+
+def check_cache(operator: DownloadOperator) -> None:
+    """Check that every byte is there, and that no attempt was charged."""
+    assert operator.run_in_process("cache", "verify", "--flight", "F1").code in {0, 3}
+    with psycopg.connect(operator.database_url) as connection:
+        charged = "SELECT count(*) FROM tiles WHERE upload_attempts > 0"
+        assert connection.execute(charged).fetchone() == (0,)
+
+
+def test_server_that_stays_away_ends_a_command_after_its_patience(
+    operator: DownloadOperator, server: PostgresServerProcess
+) -> None:
+    command = (*DOWNLOAD, "--again", "--give-up-after", "1s")
     with hold_all_tables(server) as count_blocked, operator.start(*command) as running:
         wait_until(lambda: count_blocked() > 0, "the wait for a table")
         server.stop("immediate")
         ran = running.wait()
     check_end(ran)
-    again = operator.run_in_process(*WRITERS[name])
+    assert "it did not return within 1 s" in ran.err
+    again = operator.run_in_process(*DOWNLOAD)
     assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("name", ["download", "ingest", "upload"])
+def test_interrupt_ends_the_wait_for_a_server(
+    operator: DownloadOperator, server: PostgresServerProcess, name: str
+) -> None:
+    command = (*DOWNLOAD, "--again") if name == "download" else WRITERS[name]
+    with hold_all_tables(server) as count_blocked, operator.start(*command) as running:
+        wait_until(lambda: count_blocked() > 0, "the wait for a table")
+        server.stop("immediate")
+        wait_until(lambda: "database.away" in operator.log_file.read_text("utf-8"), "the wait")
+        running.send_signal(signal.SIGINT)
+        began_s = time.monotonic()
+        ran = running.wait()
+    assert ran.code == 130, ran.err
+    assert time.monotonic() - began_s < 5  # not the grace period
 
 
 def test_readers_end_cleanly(operator: DownloadOperator, server: PostgresServerProcess) -> None:
@@ -137,7 +199,7 @@ def test_worker_is_not_ready_while_the_database_is_away(
     assert (ran.code, ready.exists()) == (0, False), ran.err
 
 
-def test_killed_embedded_server_ends_a_command_cleanly(
+def test_killed_embedded_server_is_started_again(
     tmp_path: Path, reference_provider: RunningProvider
 ) -> None:
     operator = EmbeddedOperator(
@@ -157,9 +219,11 @@ def test_killed_embedded_server_ends_a_command_cleanly(
             int((tmp_path / "pg" / "pgdata" / "postmaster.pid").read_text().split()[0]),
             signal.SIGKILL,
         )
-        check_end(running.wait())
-    reference_provider.set_faults()
-    assert operator.run(*DOWNLOAD).code == 0
+        wait_until(lambda: "database.back" in operator.log_file.read_text("utf-8"), "its return")
+        reference_provider.set_faults()
+        ran = running.wait()
+    assert ran.code == 0, ran.err
+    assert "warning: the database cannot be reached; waiting for up to" in ran.err
 
 
 class EmbeddedOperator(DownloadOperator):
