@@ -134,7 +134,10 @@ class C11Config:
     give_up_after_s: float = field(
         default=DOWNLOAD_SESSION_POLICY.deadline_s or 0.0,
         validator=number(0, 43_200),
-        metadata=doc("A download stops when nothing has improved for this long (seconds)."),
+        metadata=doc(
+            "A download stops when nothing has improved for this long, and work that uses the"
+            " cache waits this long for a database server that is away (seconds)."
+        ),
     )
     retry_budget_capacity: float = field(
         default=RetryBudget().capacity,

@@ -305,7 +305,6 @@ class Tileferry(Installation):
     ) -> list[Run]:
         """Queue the download of several areas, one run each."""
         areas = _to_areas(bbox, zoom_levels, sector)
-        self.set_patience(give_up_after_s)
         if not far:
             self.flights.check_distances(flight, [area.bbox for area in areas])
         return [self.queue_download(flight, area, by=self.name)[0] for area in areas]

@@ -50,9 +50,9 @@ def do_nothing() -> None:
 
 
 def upload_flight(
-    site: CacheUploadEnv, *, before: Callable[[], None], after: Callable[[], None]
+    site: CacheUploadEnv, *, before: Callable[[], None], after: Callable[[], None], **c11: Any
 ) -> Any:
-    with site.open_container(upload_batch_tiles=4) as container:
+    with site.open_container(upload_batch_tiles=4, **c11) as container:
         # Nothing is signed ahead: which call meets the restart is not left to chance.
         uploader = container.http_tile_uploader(flight_records=ON_GROUND, background=None)
         uploader._upload.provider = HookedProvider(uploader._upload.provider, before, after)
@@ -87,7 +87,7 @@ def test_invariants_7_8_unrecorded_response_is_requested_again(
             server.stop("immediate")
 
     with pytest.raises(DatabaseError):
-        upload_flight(site, before=do_nothing, after=stop_at_the_second)
+        upload_flight(site, before=do_nothing, after=stop_at_the_second, give_up_after_s=0)
     server.start()
     statuses = Counter(row.voting_status for row in site.read_rows().values())
     assert statuses == Counter({VotingStatus.UPLOADED: 4, VotingStatus.PENDING: 8})
