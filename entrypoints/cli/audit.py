@@ -139,10 +139,10 @@ def verify_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Verify that no entry of the audit log was changed or removed, and that none is missing.
+    """Verify that the audit log is unmodified and complete.
 
-    Walks the whole hash chain and reads every event. Exit code 3 if the log is broken, if it
-    records a gap (events that were lost), or if events wait for delivery.
+    Walks the whole hash chain and reads every event. Exit code 3 if an entry was changed or
+    removed, if the log records a gap (events that were lost), or if events wait for delivery.
 
     Store the printed head elsewhere: with --expect-head, the next verification also detects a log
     whose end was cut off or rewritten, and exits with 3 only for gaps after that head.
