@@ -60,6 +60,8 @@ class Process:
     wall_offset_s: float = 0.0
     tasks: list[Task] = field(factory=list)
     on_death: list[Callable[[], object]] = field(factory=list)
+    on_crash: list[Callable[[Callable[[], float]], None]] = field(factory=list)
+    """Lose what the process had not written when it crashed."""
     failures: list[BaseException] = field(factory=list)
     """The errors with which it ended so far."""
     data: dict[str, Any] = field(factory=dict)
@@ -78,8 +80,6 @@ class Scheduler:
     processes: dict[str, Process] = field(factory=dict, init=False)
     locks: dict[str, Any] = field(factory=dict, init=False)
     """The locks of the database, by name."""
-    buffers: list[Callable[[Callable[[], float]], None]] = field(factory=list, init=False)
-    """Lose what a process that crashed had not written."""
     trace: list[str] = field(factory=list, init=False)
     _digest: Any = field(factory=sha256, init=False)
     _hub: greenlet = field(init=False)
@@ -105,7 +105,7 @@ class Scheduler:
         self.processes[process.name] = process
         process.generation += 1
         process.alive, process.data = True, {}
-        process.tasks, process.on_death = [], []
+        process.tasks, process.on_death, process.on_crash = [], [], []
         process.wall_offset_s = 0.0
         self.note(f"start {process.name}")
         self.spawn(process, lambda: self._run_process(process), "main")
@@ -239,7 +239,7 @@ class Scheduler:
             return
         self.note(f"kill {process.name}")
         self._end_process(process)
-        for lose in self.buffers:
+        for lose in process.on_crash:
             lose(self.schedule.random)
         if process.restarts:
             self._restart_later(process)

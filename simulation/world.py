@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field, frozen
 from greenlet import getcurrent
 
-from simulation.faults import AFTER, NO_PLAN, Fault, FaultKind, FaultPlan, PortKind
+from simulation.faults import NO_PLAN, Fault, FaultKind, FaultPlan, PortKind
 from simulation.scheduler import START_S, Killed, Process, Scheduler, Task
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.tiles import TileId
@@ -173,22 +173,25 @@ class World(Scheduler):
                 self._apply_before(fault, task, kind, name)
             took_effect = True
             result = effect(*args, **kwargs)
-            if fault is not None and fault.kind in AFTER:
-                self._apply_after(fault, task, kind, name)
+            if fault is not None and fault.kind is FaultKind.ERROR_AFTER:
+                error = fault.build_error(kind, name, self._draw(fault))
         except Exception as raised:  # noqa: BLE001  # raised again below, after the checks
             error = raised
             if not took_effect:
                 undo()
         self.note(f"{task.name} {name}{_brief(args)}{'' if error is None else _describe(error)}")
-        handlers = self._handlers.get(name)
-        if handlers is not None:
-            seen = Call(process, name, args, kwargs, result, error)
-            for handler in handlers:
-                self.checks += 1
-                handler(seen)
+        if name in self._handlers:
+            self._check(Call(process, name, args, kwargs, result, error))
         if error is not None:
             raise error
+        if fault is not None and fault.kind is FaultKind.CRASH_AFTER:
+            self.kill(process)
         return result
+
+    def _check(self, call: Call) -> None:
+        for handler in self._handlers[call.name]:
+            self.checks += 1
+            handler(call)
 
     # Faults
 
@@ -241,14 +244,6 @@ class World(Scheduler):
                 error = fault.build_error(kind, name, self._draw(fault))
                 if error is not None:
                     raise error
-
-    def _apply_after(self, fault: Fault, task: Task, kind: PortKind, name: str) -> None:
-        if fault.kind is FaultKind.CRASH_AFTER:
-            self.kill(task.process)
-        else:
-            error = fault.build_error(kind, name, self._draw(fault))
-            if error is not None:
-                raise error
 
     def _draw(self, fault: Fault) -> float:
         return self.schedule.random() if fault.is_chancy else 0.0

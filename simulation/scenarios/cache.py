@@ -82,7 +82,6 @@ class CacheScenario(Scenario):
         self.flights = MemoryFlightBook(tiles=self.rows, clock=world)
         self.ledger = MemoryCacheLedger(tiles=self.rows, flights=self.flights)
         world.disks += [self.store.lose_power, self.journals.lose_power]
-        world.buffers.append(self.store.lose_power)
 
     def acquire_lock(self, process: Process) -> Any:
         owner = f"{process.name}-{process.generation}"
@@ -90,6 +89,7 @@ class CacheScenario(Scenario):
         process.on_death.append(lock.release)
         process.data["lock"] = lock
         self.connect(process, LOCK, lock).acquire()
+        process.on_crash.append(self.store.lose_power)  # only the holder writes
         return lock
 
     def connect_metadata(self, process: Process, clock: Any) -> Any:
