@@ -128,6 +128,25 @@ BUGS: dict[str, Bug] = {
         "is_same = True",
         ("upload",),
     ),
+    "key_is_claimed_twice": Bug(
+        "domain.idempotency:claim",
+        "if state.lease_expires_at > now:",
+        "if False:",
+        ("idempotency",),
+    ),
+    "result_is_recorded_without_a_claim": Bug(
+        "domain.idempotency:IdempotencyRecord.complete",
+        "self._check_holder(owner, epoch)",
+        "pass",
+        ("idempotency",),
+    ),
+    "operation_runs_again_after_its_result": Bug(
+        "domain.idempotency:claim",
+        "    if not isinstance(state, InProgress):\n        return existing",
+        "    if not isinstance(state, InProgress):\n"
+        "        return evolve(existing, epoch=existing.epoch + 1, state=taken, expires_at=None)",
+        ("idempotency",),
+    ),
 }
 
 

@@ -20,10 +20,11 @@ class IdempotencyChecker(Checker):
 
     invariants: ClassVar[tuple[int, ...]] = (10, 11)
     store: MemoryIdempotencyStore
+    lease_s: float
     results: dict[str, list[Any]] = field(factory=lambda: defaultdict(list))
     """What was recorded for each key, each time."""
-    _fresh: set[tuple[str, str]] = field(factory=set)
-    """Who has claimed a key and not begun its operation."""
+    _fresh: dict[tuple[str, str], float] = field(factory=dict)
+    """When a process claimed a key whose operation it has not begun."""
     _holders: dict[tuple[str, str], Process] = field(factory=dict)
 
     def handlers(self) -> Mapping[str, Callable[[Call], None]]:
@@ -36,11 +37,11 @@ class IdempotencyChecker(Checker):
     def note_claim(self, call: Call) -> None:
         """Note which process made a claim; an answer that is lost counts too."""
         self._holders[call.args[0], call.kwargs["owner"]] = call.process
-        self._fresh.add((call.args[0], call.process.name))
+        self._fresh[call.args[0], call.process.name] = self.world.time_s
 
     def note_attempt(self, call: Call) -> None:
         """Note that the next attempt is a retry."""
-        self._fresh.discard((call.args[0], call.process.name))
+        self._fresh.pop((call.args[0], call.process.name), None)
 
     def begin_operation(self, key: str, process: Process) -> None:
         """Check that an operation may begin now.
@@ -48,7 +49,9 @@ class IdempotencyChecker(Checker):
         Its retries are not checked: they go on when the claim is lost meanwhile, because its lease
         ended or an operator cleared the key.
         """
-        is_first = (key, process.name) in self._fresh
+        claimed_s = self._fresh.get((key, process.name))
+        # A process that stood still between its claim and its operation cannot know of its delay.
+        is_first = claimed_s is not None and self.world.time_s < claimed_s + self.lease_s
         self.world.checks += 1
         record = self.store._records.get(key)
         if record is None:

@@ -145,7 +145,7 @@ class AttemptChecker(Checker):
         recorded = self.list_recorded()
         audited = {one.tile_id for one in self.log.events if isinstance(one, TileGivenUp)}
         sent: dict[TileId, int] = defaultdict(int)
-        # A batch with a tile that was captured again cannot be repeated. So it stays unknown whether
+        # A batch with a tile that was captured again cannot be repeated. It stays unknown whether
         # its other tiles were rejected, and that attempt is not counted.
         unknown = {tile for batch in self._batches if batch & self.replaced for tile in batch}
         for row in self.rows.all_tiles():

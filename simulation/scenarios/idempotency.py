@@ -8,7 +8,7 @@ from attrs import define, evolve, field
 
 from simulation.checkers.audit import AuditChecker
 from simulation.checkers.idempotency import IdempotencyChecker
-from simulation.faults import PortKind
+from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
 from simulation.scenarios.base import Scenario
 from simulation.scheduler import Process
@@ -48,6 +48,7 @@ class IdempotencyScenario(Scenario):
     """A store of keys and those who share it."""
 
     name: ClassVar[str] = "idempotency"
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.DISK_FULL: 0.0}
     store: MemoryIdempotencyStore = field(init=False)
     checker: IdempotencyChecker = field(init=False)
     effects: SimulatedEffects = field(init=False)
@@ -57,7 +58,7 @@ class IdempotencyScenario(Scenario):
     def build(self) -> None:
         world, chance = self.world, self.chance
         self.store = MemoryIdempotencyStore(clock=world)
-        self.checker = IdempotencyChecker(world, self.store)
+        self.checker = IdempotencyChecker(world, self.store, LEASE_S)
         self.beats = chance.random() < 0.8
         # Without a heartbeat, an operation must end within its lease.
         slow_s = chance.choice([0.5, 5.0, 3 * LEASE_S]) if self.beats else 5.0
