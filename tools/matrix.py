@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -83,9 +84,16 @@ def run_tests(
     for selection in selections:
         command = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"]
         command += selection
-        done = subprocess.run(  # noqa: S603  # as above
-            command, check=False, capture_output=True, text=True, env=env, cwd=ROOT
-        )
+        # Not in the folders of other runs, whose permissions are theirs.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            done = subprocess.run(  # noqa: S603  # as above
+                command,
+                check=False,
+                capture_output=True,
+                text=True,
+                env=env | {"PYTEST_DEBUG_TEMPROOT": folder},
+                cwd=ROOT,
+            )
         lines = done.stdout.splitlines() or [f"exit code {done.returncode}"]
         said.append(lines[-1].strip("= "))
         if done.returncode != 0:

@@ -60,15 +60,13 @@ def closed_port() -> Iterator[int]:
 def guarded_url(database: Database, database_url: str) -> Iterator[str]:
     """The address of a user whom the server asks for a password, which is the canary."""
     user = f"guarded_{make_url(database_url).database}"
-    rule = "local all /^guarded scram-sha-256\n"
+    rule = f"local all {user} scram-sha-256\n"
     with database.read_connection() as connection:
         connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{CANARY}'"))
         folder = make_url(database_url).query["host"]  # the server may name it in its own terms
         rules = Path(str(folder)) / "pg_hba.conf"
         with FileLock(rules.parent.parent / "rules.lock"):  # the server is everybody's
-            before = rules.read_text()
-            if not before.startswith(rule):
-                rules.write_text(rule + before)
+            rules.write_text(rule + rules.read_text())
         connection.execute(text("SELECT pg_reload_conf()"))
     _wait_until_refused(_change_url(database_url, username=user).replace(CANARY, "wrong"))
     yield _change_url(database_url, username=user)
