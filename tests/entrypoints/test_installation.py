@@ -1,15 +1,18 @@
 """The façade: what a command can do, a program can do; nothing else builds the product."""
 
 import ast
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 from rich.console import Console
+from support.audit_events import create_retry_attempted
 from support.embedding_env import AREA, BOX, EmbeddingEnv
 from support.provider import RunningProvider
 
+from tileferry.adapters.filesystem import find_waiting
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import InvalidStateError, NotFoundError
@@ -18,7 +21,7 @@ from tileferry.domain.runs import WorkerId
 from tileferry.domain.tiles import BBox, OperatorNote, TileCoverage, TileId, VotingStatus
 from tileferry.entrypoints import embedding
 from tileferry.entrypoints.cli.tree import iter_commands
-from tileferry.entrypoints.config import LogConfig
+from tileferry.entrypoints.config import AuditConfig, LogConfig, SinkName
 from tileferry.entrypoints.embedding import Tileferry
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.provider.imagery import draw_tile
@@ -192,6 +195,27 @@ def test_runs_are_listed_explained_and_cancelled(env: EmbeddingEnv) -> None:
         ) as worker:
             worker.run()
         assert worker.processed == 0
+
+
+@pytest.mark.parametrize("by", ["close", "worker"])
+def test_waiting_audit_events_are_delivered(env: EmbeddingEnv, by: str) -> None:
+    file = env.home / "audit.jsonl"
+    config = evolve(env.create_config(), audit=AuditConfig(sinks=[SinkName.JSONL], jsonl_path=file))
+    with ExitStack() as stack:
+        ferry = stack.enter_context(Tileferry(config))
+        if by == "worker":
+            worker = stack.enter_context(
+                ferry.open_worker(WorkerId("w"), until_idle=True, is_stopping=lambda: False)
+            )
+        file.mkdir()  # the sink is unavailable
+        ferry.retry_manager.audit.emit(create_retry_attempted(1))
+        assert [outbox.events for outbox in ferry.find_waiting_events()] == [1]
+        file.rmdir()
+        if by == "worker":
+            worker.run()
+            assert ferry.find_waiting_events() == []
+    assert file.read_bytes() == create_retry_attempted(1).canonical_bytes() + b"\n"
+    assert find_waiting(config.c11.cache_root) == []
 
 
 def test_health_of_an_installation_is_checked(
