@@ -1,0 +1,28 @@
+"""Which checker of the simulator looks at which invariant."""
+
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+from simulation.checkers.base import Checker
+
+ROOT = Path(__file__).parents[2]
+WORLD = "simulation/world.py::World"
+
+
+def list_checkers() -> dict[str, list[str]]:
+    """Return the checkers of each invariant, as they say themselves."""
+    for path in sorted((ROOT / "simulation" / "checkers").glob("[a-z]*.py")):
+        import_module(f"simulation.checkers.{path.stem}")
+    found: dict[int, set[str]] = {number: {WORLD} for number in (5, 18, 38)}
+    for kind in Checker.__subclasses__():
+        path = f"{kind.__module__.replace('.', '/')}.py::{kind.__name__}"
+        for number in kind.invariants:
+            found.setdefault(number, set()).add(path)
+    return {str(number): sorted(found[number]) for number in sorted(found)}
+
+
+def test_every_checker_is_named_at_its_invariants() -> None:
+    claims = tomllib.loads((ROOT / "tests/invariants.toml").read_text(encoding="utf-8"))
+    assert claims["checkers"] == list_checkers()
+    assert set(claims["checkers"]) <= set(claims["claims"])
