@@ -16,9 +16,9 @@ def list_checkers() -> dict[str, list[str]]:
         import_module(f"simulation.checkers.{path.stem}")
     found: dict[int, set[str]] = {number: {WORLD} for number in (5, 18, 38)}
     for kind in Checker.__subclasses__():
-        path = f"{kind.__module__.replace('.', '/')}.py::{kind.__name__}"
+        name = f"{kind.__module__.replace('.', '/')}.py::{kind.__name__}"
         for number in kind.invariants:
-            found.setdefault(number, set()).add(path)
+            found.setdefault(number, set()).add(name)
     return {str(number): sorted(found[number]) for number in sorted(found)}
 
 
