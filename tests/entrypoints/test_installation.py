@@ -203,10 +203,9 @@ def test_waiting_audit_events_are_delivered(env: EmbeddingEnv, by: str) -> None:
     config = evolve(env.create_config(), audit=AuditConfig(sinks=[SinkName.JSONL], jsonl_path=file))
     with ExitStack() as stack:
         ferry = stack.enter_context(Tileferry(config))
-        if by == "worker":
-            worker = stack.enter_context(
-                ferry.open_worker(WorkerId("w"), until_idle=True, is_stopping=lambda: False)
-            )
+        worker = stack.enter_context(
+            ferry.open_worker(WorkerId("w"), until_idle=True, is_stopping=lambda: False)
+        )
         file.mkdir()  # the sink is unavailable
         ferry.retry_manager.audit.emit(create_retry_attempted(1))
         assert [outbox.events for outbox in ferry.find_waiting_events()] == [1]
