@@ -326,9 +326,13 @@ class FlightUpload:
             extra={"kind": "c11.upload.envelope_dropped", "flight_id": envelope.batch.flight_id},
         )
         # A tile whose last attempt was counted, but not its giveup, must not be charged again.
-        limit = self.settings.attempts_max
-        spent = [row for row in rows if row and limit and row.upload_attempts >= limit]
+        spent = [row for row in rows if row is not None and self._is_spent(row)]
         return self._report_earlier_rejections(envelope, spent)
+
+    def _is_spent(self, row: TileMetadata) -> bool:
+        """Return whether all attempts of a tile are counted; a later capture gets no others."""
+        limit = self.settings.attempts_max
+        return limit is not None and row.upload_attempts >= limit
 
     def _report_unreadable(
         self, envelope: SignedEnvelope, fault: DamagedTileError
@@ -349,7 +353,7 @@ class FlightUpload:
             for row in rows
             if row is not None
             and row.voting_status is VotingStatus.PENDING
-            and row.blob.sha256 == sent[row.tile_id]
+            and (row.blob.sha256 == sent[row.tile_id] or self._is_spent(row))
         )
         self._close_when_counted(envelope, is_clean=not rejected)
         return rejected if self.settings.attempts_max is not None else ()

@@ -32,12 +32,19 @@ class IdempotencyChecker(Checker):
             "keys.claim": self.note_claim,
             "keys.complete": self.note_result,
             "effects.perform": self.note_attempt,
+            "keys.clear": self.note_clear,
         }
 
     def note_claim(self, call: Call) -> None:
         """Note which process made a claim; an answer that is lost counts too."""
         self._holders[call.args[0], call.kwargs["owner"]] = call.process
         self._fresh[call.args[0], call.process.name] = self.world.time_s
+
+    def note_clear(self, call: Call) -> None:
+        """Note that an operator took the key away from whoever claimed it."""
+        for key, process in list(self._fresh):
+            if key == call.args[0]:
+                del self._fresh[key, process]
 
     def note_attempt(self, call: Call) -> None:
         """Note that the next attempt is a retry."""

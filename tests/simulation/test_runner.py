@@ -28,6 +28,17 @@ def test_no_seed_of_the_slice_violates_an_invariant(scenario: str) -> None:
     assert summary.checks > SLICE
 
 
+@pytest.mark.parametrize(
+    ("scenario", "seed"),
+    [
+        ("upload", 20782),  # a tile whose attempts were spent was sent once more
+        ("upload", 21415),
+    ],
+)
+def test_seed_that_found_a_bug_passes(scenario: str, seed: int) -> None:
+    assert run_seed(scenario, seed).violation is None
+
+
 def get_hashes(scenario: str, hash_seed: str) -> list[str]:
     """Run seeds in a process of their own, whose sets have another order."""
     script = (

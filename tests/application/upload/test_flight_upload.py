@@ -332,3 +332,18 @@ def test_batch_is_reported_after_answers_are_recorded() -> None:
     flight.create_upload(progress=listen).upload_pending_tiles(REQUEST)
     size = len(tile_content(0))
     assert seen == [(2, 2 * size, 2), (1, size, 3)]
+
+
+def test_spent_tile_that_is_captured_again_is_not_sent_again() -> None:
+    flight = MemoryUploadEnv(count=2)
+    flight.provider.poison = {create_tile(0)}
+    first = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    key = next(entry.attempt for entry in first.per_tile_status if entry.attempt)
+    # The last attempt is counted, then a crash: the tile is not given up.
+    assert flight.metadata.increment_upload_attempts(create_tile(0), key) == 1
+    flight.capture(0, version=1)
+    again = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
+    assert [(entry.tile_id, entry.attempt) for entry in again.per_tile_status] == [
+        (create_tile(0), key)
+    ]
+    assert len(flight.provider.posts) == 1
