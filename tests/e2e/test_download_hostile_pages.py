@@ -26,8 +26,8 @@ LINE = (
     b'"resolution_m_per_px":0.6,"estimated_bytes":1}'
 )
 LINE_BYTES = len(LINE % (100_000, 10_000, 0)) + len(",")
-LAST = list(PAGES) if SOAK_FACTOR > 1 else ["wide cursor"]
-"""What comes after the valid pages; this one takes as much as any."""
+LAST = list(PAGES) if SOAK_FACTOR > 1 else ["tiles with a field more"]
+"""What comes after the valid pages; of all of them, this one took most."""
 
 
 def list_tiles(number: int) -> bytes:
