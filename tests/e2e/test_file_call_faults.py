@@ -17,10 +17,12 @@ from support.call_faults import (
 )
 from support.fault_scenarios import (
     DOCUMENTED_CODES,
+    DOWNLOAD,
     SCENARIOS,
     FaultScenario,
     FaultyInstallation,
     prepare,
+    run_steps,
     try_every,
 )
 
@@ -111,6 +113,45 @@ def test_invariants_1_4_5_some_calls(
     prepare(faulty_installation, parse_fault(faults[0])[0])
     for text in faults:
         assert check_fault(faulty_installation, *parse_fault(text)).failures, text
+
+
+def test_disk_error_is_not_blamed_on_the_archive_that_is_read(
+    faulty_installation: FaultyInstallation,
+) -> None:
+    run_steps(DOWNLOAD, ("cache", "export", "area.mbtiles"))(faulty_installation)
+    command = ("cache", "import", "area.mbtiles", "--flight", "F3", "--sector", "stable_rear")
+    calls = faulty_installation.run(*command).calls
+    read = next(n for n, c in enumerate(calls) if c.name == "pread" and "mbtiles" in c.path)
+    result = faulty_installation.run(*command, fault=CallFault(fail_at=read)).result
+    assert (result.code, "disk is failing" in result.err) == (7, True), result
+
+
+def test_disk_error_while_an_export_is_verified_or_cleaned_up(
+    faulty_installation: FaultyInstallation,
+) -> None:
+    scenario = SCENARIOS["export area.mbtiles"]
+    prepare(faulty_installation, scenario)
+    faulty_installation.restore()
+    calls = faulty_installation.run(*scenario.command).calls
+    reads = [n for n, c in enumerate(calls) if c.name == "pread" and c.path.endswith("/draft")]
+    unlinked = next(n for n, c in enumerate(calls) if c.name == "unlink")
+    assert calls[unlinked + 1].name == "close"
+    for fail_at, code in ((reads[-1], 7), (unlinked + 1, 0)):
+        ran = check_fault(faulty_installation, scenario, CallFault(fail_at=fail_at))
+        assert ran.result.code == code, ran.result
+
+
+def test_disk_error_while_a_sealed_run_is_cleaned_up_does_not_fail_the_run(
+    faulty_installation: FaultyInstallation,
+) -> None:
+    scenario = SCENARIOS["worker"]
+    prepare(faulty_installation, scenario)
+    faulty_installation.restore()
+    calls = faulty_installation.run(*scenario.command).calls
+    closed = next(n for n, c in enumerate(calls) if c.name == "rmdir" and ".work" in c.path) - 1
+    assert calls[closed].name == "close"
+    ran = check_fault(faulty_installation, scenario, CallFault(fail_at=closed))
+    assert ran.result.code == 0, ran.result
 
 
 @pytest.mark.skipif("FAULT" not in os.environ, reason="repeats the fault that FAULT names")

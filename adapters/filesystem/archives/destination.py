@@ -55,7 +55,8 @@ class ArchiveWorkspace:
                 yield folder
             finally:
                 self._restore_replaced(folder)
-                shutil.rmtree(folder.path, ignore_errors=True)
+                with suppress(OSError):  # raised despite ignore_errors if a close fails
+                    shutil.rmtree(folder.path, ignore_errors=True)
 
     def publish(self, folder: Directory) -> None:
         """Move the draft to the archive's path, durably."""
@@ -105,6 +106,15 @@ class ArchiveWorkspace:
                 raise  # unchanged: the error is about the cache, or about an obstacle
             remedy = error.remedy.replace(KEPT_NOTE, "the archive was not kept")
             raise evolve(error, path=str(self.path), remedy=remedy) from error
+        except ArchiveError as error:
+            if not Path(error.path).is_relative_to(folder / DRAFT):
+                raise
+            raise StorageError(  # what was just written cannot be read back
+                action="verify",
+                path=str(self.path),
+                problem=error.problem,
+                remedy="check the disk, then re-run; the archive was not kept",
+            ) from error
 
     def _get_parent(self) -> Path:
         parent = self.path.parent

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from attrs import define, field
 
-from tileferry.domain.errors import ArchiveError
+from tileferry.domain.errors import ArchiveError, StorageError
 from tileferry.domain.tiles import TILE_BYTES_MAX
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
@@ -38,6 +38,8 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
 }
 """Views of views can grow exponentially while SQLite compiles them; their program is limited."""
+_PRIMARY_CODE = 0xFF
+"""The part of an error code of SQLite that names the kind of error."""
 _STEPS_PER_CHECK = 100
 """A signal waits for at most this many steps; comparing large values takes 20 ms per step."""
 
@@ -86,7 +88,7 @@ class UntrustedDatabase:
 
 @contextmanager
 def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator[UntrustedDatabase]:
-    """Open a file; raise SQLite's errors as ``ArchiveError``."""
+    """Open a file; raise errors of SQLite as ``ArchiveError``, of the disk as ``StorageError``."""
     if not path.is_file():
         raise ArchiveError(path=str(path), problem="is not a file", remedy="check the path")
     # Not ``immutable``: SQLite would ignore a write-ahead log next to the file.
@@ -106,7 +108,22 @@ def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator
                 # there.
                 raise KeyboardInterrupt from error
     except sqlite3.Error as error:
+        if _is_disk_error(error):
+            raise StorageError(
+                action="read",
+                path=str(path),
+                problem=str(error),
+                remedy="the disk is failing: check it, then re-run",
+            ) from error
         raise archive_error(path, f"cannot be read as MBTiles: {error}") from error
+
+
+def _is_disk_error(error: sqlite3.Error) -> bool:
+    """Return whether the disk failed; a short read is an incomplete file."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)  # errors of the module have none
+    if code == sqlite3.SQLITE_IOERR_SHORT_READ:
+        return False
+    return bool(code & _PRIMARY_CODE == sqlite3.SQLITE_IOERR)
 
 
 def archive_error(path: Path, problem: str) -> ArchiveError:

@@ -8,7 +8,7 @@ a run resumes from the hidden directories after a crash.
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, date, datetime
 from logging import Logger
 from pathlib import Path
@@ -256,7 +256,8 @@ def _sweep(runs: Directory) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a directory that is no longer needed; ignore errors, as remains are harmless."""
-    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # raised despite ignore_errors if a close fails
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @define(kw_only=True, eq=False)
