@@ -27,10 +27,9 @@ from support.fault_scenarios import (
 )
 
 SLICE = (
-    ("download:LOST:24", "download:ENOSPC+:30", "download:EIO:70", "download:SHORT:6"),
-    ("upload:LOST:14", "upload:ENOSPC:20", "upload:EIO+:60"),
-    ("worker:LOST:30", "worker:EIO:120", "worker:ENOSPC+:40"),
-    ("export area.mbtiles:EIO:60", "export area.mbtiles:ENOSPC+:20"),
+    ("download:LOST:24", "download:ENOSPC+:30", "download:SHORT:6"),
+    ("upload:LOST:14", "upload:EIO+:60"),
+    ("worker:LOST:30",),
 )
 """What is tried in ``make test``: command, kind (``+``: from then on) and number of the call."""
 REASONS = ("error", "tileferry: ", os.strerror(EIO), os.strerror(ENOSPC))
