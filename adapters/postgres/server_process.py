@@ -287,8 +287,10 @@ def share_programs(installed: Path, shared: Path) -> Path:
             for path in (draft, *draft.rglob("*")):
                 if not path.is_symlink():
                     path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+            os.sync()  # 1,700 files: syncing each takes far longer
             with contextlib.suppress(FileExistsError):  # another command was faster
                 draft.rename(copy)
+            sync_folder(shared)
     except OSError as error:
         raise DatabaseError(
             problem="as root the embedded server runs as another user, which cannot reach its "

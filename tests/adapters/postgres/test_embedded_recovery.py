@@ -20,6 +20,7 @@ from support.postgres_server import PostgresServerProcess, delay_start
 from tileferry.adapters.postgres import (
     EmbeddedServer,
     ServerState,
+    server_process,
     server_socket,
     start_embedded,
 )
@@ -29,6 +30,7 @@ from tileferry.adapters.postgres.server_process import (
     Account,
     ServerProcess,
     find_binaries,
+    share_programs,
 )
 from tileferry.domain.errors import DatabaseError
 
@@ -394,6 +396,24 @@ def test_root_can_use_programs_below_a_private_folder(
     finally:
         shutil.rmtree(shared)
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_invariant_41_shared_programs_are_durable_before_they_get_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, rename = tmp_path / "package" / "pginstall18", Path.rename
+    done: list[str] = []
+
+    def note_rename(path: Path, target: Path) -> Path:
+        done.append("rename")
+        return rename(path, target)
+
+    (installed / "bin").mkdir(parents=True)
+    monkeypatch.setattr(os, "sync", lambda: done.append("sync"))
+    monkeypatch.setattr(Path, "rename", note_rename)
+    monkeypatch.setattr(server_process, "sync_folder", lambda path: done.append(path.name))
+    share_programs(installed, tmp_path / "shared")
+    assert done == ["sync", "rename", "shared"]
 
 
 def _with_binaries(server: EmbeddedServer, binaries: Path, shared: Path) -> ServerProcess:
