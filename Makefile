@@ -73,13 +73,14 @@ SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_hostile_
 soak: $(READY)  ## many more crashes, many more examples
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAK_TESTS) --timeout=1800
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests/domain tests/adapters/postgres/test_work_store_machine.py --timeout=1800
+	$(MAKE) powerloss IMAGES=10000
 
 # Not part of `make test`: it takes many minutes, and fetches servers and packages that are not in the lock.
 matrix: $(READY)  ## test with every Postgres and Python found here; ONLY="postgres-16 python-3.13" for some
 	@$(BIN)/python tools/matrix.py $(ONLY)
 
 powerloss: $(READY)  ## cut the power block by block, on a real file system (root, Linux)
-	PYTHONPATH=tests $(BIN)/python -m powerloss --images $(IMAGES)
+	PYTHONPATH=tests $(BIN)/python -m powerloss $(if $(BUG),--bug $(BUG),--images $(IMAGES))
 
 SEEDS ?= 10000
 

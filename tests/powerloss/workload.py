@@ -1,203 +1,346 @@
-"""The work that is interrupted by power cuts, and the log of what was promised to the operator.
+"""The work that is interrupted by power cuts: an operator's commands, some of them killed.
 
-Runs as a process: ``python -m powerloss.workload DISK PROVIDER_URL PROMISES``. A promise is written
-to PROMISES, which is not on DISK, when the product reports something as done.
+Runs as a process: ``python -m powerloss.workload DISK PROVIDER_URL PROMISES SEED FILESYSTEM
+[BUG]``. A promise is written to PROMISES, which is not on DISK, when the product reports something
+as done. Each command is a process of its own, as on a shell.
 """
 
-import hashlib
-import json
+import multiprocessing
 import os
+import random
+import secrets
+import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterator
-from datetime import date
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 from support.cache_upload_env import write_captures
-from support.provider import API_KEY
 
-from tileferry.adapters.filesystem.files import Directory, OpenFile
-from tileferry.application.ports.progress import BatchAnswered, ProgressEvent, TilesStored
-from tileferry.domain.partitions import PartitionKey
+from powerloss.site import (
+    AREAS,
+    CAPTURED,
+    CAPTURES,
+    LEASE_S,
+    PARTITIONS,
+    RECORDER_FILES,
+    RECORDER_PAYLOAD,
+    PromiseLog,
+    Site,
+    compute_digest,
+    read_number,
+)
+from powerloss.storage import FileSystem
+from powerloss.syncs import BUGS, HIDDEN_BUGS, PlantedBug, SyncWatch
+from tileferry.adapters.filesystem import FileFdrClient
+from tileferry.adapters.postgres.embedded import EmbeddedServer
+from tileferry.adapters.system import SystemClock
+from tileferry.application.cache.group_commit import GroupLimits
+from tileferry.domain.retry import RetryCategory
 from tileferry.domain.state_machine import Actor
-from tileferry.domain.tiles import BBox, DownloadRequest, SectorClass
-from tileferry.domain.tiles.area import Area
+from tileferry.domain.tiles import PruneRule
 from tileferry.domain.tiles.flight import OperatorNote
 from tileferry.domain.work import AcquirePartition
-from tileferry.entrypoints.config import C6Config, C11Config, Config, PartitionsConfig
 from tileferry.entrypoints.embedding import Tileferry
 
-SECTOR = SectorClass.STABLE_REAR
-AREAS = {
-    "F1": Area(bbox=BBox.parse("36.20,49.90,36.30,49.95"), zoom_levels=[15], sector_class=SECTOR),
-    "F2": Area(bbox=BBox.parse("36.40,49.90,36.50,49.95"), zoom_levels=[15], sector_class=SECTOR),
-    "F3": Area(bbox=BBox.parse("36.60,49.90,36.70,49.95"), zoom_levels=[15], sector_class=SECTOR),
-}
-CAPTURED = "C1"
-CAPTURES = 24
-POISONED = "16/39003/22000"
-"""A captured tile that the provider rejects each time, until it is given up."""
-PARTITION = PartitionKey(
-    source="satellite", customer_id="acme", query_name="derkachi", logical_date=date(2026, 10, 1)
-)
-BUDGET_BYTES = 3_200_000
-"""Less than the three areas together need, so that the third evicts tiles."""
+_NOTE = OperatorNote(by="operator", reason="power cuts")
+_GROUP_TILES = 16
+"""Tiles are made durable in small groups, so that there are many of them."""
+_RECORDS = 14
+_KEYS = 6
+_WAIT_S = 120.0
 
 
 @frozen(kw_only=True)
-class Site:
-    """Where the product keeps its data, and its provider."""
+class Work:
+    """What a command gets."""
 
-    disk: Path
-    provider_url: str
-    budget_bytes: int = BUDGET_BYTES
+    site: Site
+    promises: PromiseLog
+    card: Path
 
-    def create_config(self) -> Config:
-        return Config(
-            data_dir=self.disk / "postgres",
-            c6=C6Config(budget_bytes=self.budget_bytes, free_space_reserve_bytes=0),
-            c11=C11Config(
-                cache_root=self.disk / "cache",
-                satellite_provider_url=self.provider_url,
-                service_api_key=API_KEY,
-                backoff_base_s=0.0,
-                upload_batch_tiles=5,
-            ),
-            partitions=PartitionsConfig(raw_root=self.disk / "raw"),
-        )
-
-    def create_request(self, flight: str) -> DownloadRequest:
-        return DownloadRequest(flight_id=flight, area=AREAS[flight], cache_root=self.disk / "cache")
+    def open(self) -> Tileferry:
+        return Tileferry(self.site.create_config(), listener=self.promises)
 
 
-@frozen(kw_only=True)
-class Promise:
-    """Something that was reported as done, and when."""
-
-    at_s: float
-    what: str
-    facts: dict[str, Any]
-
-
-def iter_promises(path: Path) -> Iterator[Promise]:
-    for line in path.read_text(encoding="utf-8").splitlines():
-        yield Promise(**json.loads(line))
-
-
-@define
-class PromiseLog:
-    """Writes promises as they are made; it is also the listener of the product."""
-
-    file: TextIO
-    flight: str = field(default="", init=False)
-
-    def add(self, what: str, **facts: Any) -> None:
-        line = {"at_s": time.time(), "what": what, "facts": facts}
-        self.file.write(json.dumps(line) + "\n")
-        self.file.flush()
-
-    def __call__(self, event: ProgressEvent, /) -> None:
-        if isinstance(event, TilesStored) and event.tiles:
-            self.add("stored", flight=self.flight, tiles=event.tiles)
-        elif isinstance(event, BatchAnswered):
-            answers = event.answers
-            self.add(
-                "answered", acknowledged=[str(a.tile_id) for a in answers if a.status.acknowledged]
-            )
-
-
-def work(site: Site, promises: PromiseLog, card: Path) -> None:
-    """Do what an operator does from an empty disk on, one step after the other."""
-    with Tileferry(site.create_config(), listener=promises) as ferry:
+def create_server(work: Work) -> None:
+    with work.open() as ferry:
         ferry.upgrade_database()
-        promises.add("schema")
-    with Tileferry(site.create_config(), listener=promises) as ferry:
-        _download(ferry, promises, "F1")
-        ferry.flights.pin("F1", OperatorNote(by="operator"))
-        promises.add("pinned", flight="F1")
-        ferry.ingest(card, flight=CAPTURED)
-        promises.add("ingested", tiles=CAPTURES)
+        work.promises.add("schema")
+
+
+def download(flight: str) -> Callable[[Work], None]:
+    def download_flight(work: Work) -> None:
+        promises, area = work.promises, AREAS[flight]
+        promises.flight = flight
+        with work.open() as ferry:
+            report = ferry.download(
+                bbox=area.bbox,
+                zoom_levels=area.zoom_levels,
+                flight=flight,
+                sector=area.sector_class,
+            )
+            promises.add("downloaded", flight=flight, outcome=report.outcome.value)
+            _promise_audit(ferry, promises)
+
+    return download_flight
+
+
+def pin(work: Work) -> None:
+    with work.open() as ferry:
+        ferry.flights.pin("F1", _NOTE)
+        work.promises.add("pinned", flight="F1")
+
+
+def ingest(work: Work) -> None:
+    with work.open() as ferry:
+        ferry.ingest(work.card, flight=CAPTURED)
+        work.promises.add("ingested", tiles=CAPTURES)
+
+
+def upload(work: Work) -> None:
+    with work.open() as ferry:
         while ferry.tile_inventory.count_pending(CAPTURED):
             ferry.upload(flight=CAPTURED, on_ground=True)
-        promises.add("given_up", tiles=[str(g.tile.tile_id) for g in ferry.giveups.iter_giveups()])
-        _acquire(ferry, promises)
-    with Tileferry(site.create_config(), listener=promises) as ferry:
-        _download(ferry, promises, "F2")
-        _export(ferry, promises, site.disk / "export.pmtiles")
-        _download(ferry, promises, "F3")  # evicts tiles of F2, but none of F1
-        _export(ferry, promises, site.disk / "export.mbtiles")
-        promises.add("end")
+        given_up = [str(giveup.tile.tile_id) for giveup in ferry.giveups.iter_giveups()]
+        work.promises.add("given_up", tiles=given_up)
 
 
-def _download(ferry: Tileferry, promises: PromiseLog, flight: str) -> None:
-    promises.flight = flight
-    area = AREAS[flight]
-    report = ferry.download(
-        bbox=area.bbox, zoom_levels=area.zoom_levels, flight=flight, sector=area.sector_class
+def enqueue(work: Work) -> None:
+    with work.open() as ferry:
+        acquisitions = [AcquirePartition(key=key, area=area) for key, area in PARTITIONS.items()]
+        ferry.partition_control.enqueue(acquisitions, actor=Actor.OPERATOR, by="operator")
+        work.promises.add("enqueued")
+
+
+def acquire(work: Work) -> None:
+    with work.open() as ferry:
+        ferry.work()
+        for key in PARTITIONS:
+            found = ferry.work_reader.find_partition(key)
+            work.promises.add(
+                "acquired", key=str(key), run_id=None if found is None else found.current_run_id
+            )
+        _promise_audit(ferry, work.promises)
+
+
+def export(name: str) -> Callable[[Work], None]:
+    def export_cache(work: Work) -> None:
+        path = work.site.exports / name
+        with work.open() as ferry:
+            work.promises.add("exporting", name=name)
+            ferry.export(path, replace=True)
+        work.promises.add("exported", name=name, sha256=compute_digest(path))
+
+    return export_cache
+
+
+def record(work: Work) -> None:
+    recorder = FileFdrClient(
+        root=work.site.recorder,
+        clock=SystemClock(),
+        files_max=RECORDER_FILES,
+        file_bytes_max=3 * len(RECORDER_PAYLOAD) + 2_000,
     )
-    promises.add(
-        "downloaded", flight=flight, outcome=report.outcome.value, tiles=report.tiles_downloaded
-    )
+    last = max((read_number(each) for each in recorder.records()), default=0)
+    for number in range(last + 1, last + 1 + _RECORDS):
+        recorder.record(
+            "powerloss.test", {"number": number, "text": RECORDER_PAYLOAD}, durable=True
+        )
+        work.promises.add("recorded", number=number)
+    recorder.close()
+
+
+def use_keys(work: Work) -> None:
+    """Call operations once each, with idempotency keys."""
+    with work.open() as ferry:
+        for number in range(_KEYS):
+            ferry.retry_manager.execute_with_retry_sync(
+                RetryCategory.API_REQUEST,
+                "powerloss",
+                lambda: number,  # noqa: B023  # called at once
+                idempotency_key=f"key-{number}",
+                result_type=int,
+            )
+            work.promises.add("called", number=number)
+
+
+def prune(work: Work) -> None:
+    """Remove a flight and its tiles; this compacts the files."""
+    with work.open() as ferry:
+        if any(each.flight.flight_id == "F3" for each in ferry.flights.list_summaries()):
+            ferry.flights.remove("F3", _NOTE)
+        with ferry.hold_cache():
+            rule = PruneRule(unowned=True)
+            count = ferry.cache_maintenance.preview_prune(rule).tiles
+            ferry.cache_maintenance.prune(rule, confirmed=count)
+        work.promises.add("pruned")
+
+
+def compact(work: Work) -> None:
+    with work.open() as ferry:
+        with ferry.hold_cache():
+            ferry.cache_maintenance.compact()
+        work.promises.add("compacted")
+
+
+def _promise_audit(ferry: Tileferry, promises: PromiseLog) -> None:
     promises.add("audited", entries=ferry.audit_reader.log.read_head().sequence)
 
 
-def _acquire(ferry: Tileferry, promises: PromiseLog) -> None:
-    work = AcquirePartition(key=PARTITION, area=AREAS["F1"])
-    ferry.partition_control.enqueue([work], actor=Actor.OPERATOR, by="operator")
-    promises.flight = ""
-    ferry.work()
-    sealed = ferry.work_reader.find_partition(PARTITION)
-    promises.add("acquired", run_id=None if sealed is None else sealed.current_run_id)
+@define(kw_only=True)
+class Conductor:
+    """Runs commands one after the other, and kills some."""
+
+    work: Work
+    chance: random.Random
+    bug: PlantedBug | None
+
+    def run(self, phase: str, command: Callable[[Work], None]) -> None:
+        """Run a command to its end, as a phase of its own."""
+        self.work.promises.add("begin", phase=phase)
+        if self._start(command).wait() != 0:
+            raise SystemExit(f"powerloss: phase {phase!r} failed")
+
+    def kill_at_sync(self, phase: str, command: Callable[[Work], None], last: int) -> None:
+        """Kill a command right before one of its first ``last`` syncs."""
+        self.work.promises.add("begin", phase=f"{phase} (killed)")
+        self._start(command, kill_at=self.chance.randint(last // 2, last)).wait()
+
+    def kill_after(self, phase: str, command: Callable[[Work], None], seconds: float) -> None:
+        """Kill a command after some time; what it started, such as initdb, continues."""
+        self.work.promises.add("begin", phase=f"{phase} (killed)")
+        self._start(command).wait(self.chance.uniform(seconds / 2, seconds))
+
+    def kill_server(self) -> None:
+        """Start the server, and kill its main process."""
+        self.work.promises.add("begin", phase="server (killed)")
+        server = EmbeddedServer(self.work.site.create_config().data_dir)
+        server.join()
+        pid = server.find_status().pid
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        server.leave()
+
+    def _start(self, command: Callable[[Work], None], **kill: int) -> "_Command":
+        process = multiprocessing.get_context("fork").Process(
+            target=_run_command, args=(command, self.work, self.bug), kwargs=kill
+        )
+        process.start()
+        return _Command(process)
 
 
-def _export(ferry: Tileferry, promises: PromiseLog, path: Path) -> None:
-    ferry.export(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    promises.add("exported", name=path.name, sha256=digest)
+@frozen
+class _Command:
+    process: Any
+
+    def wait(self, seconds: float = _WAIT_S) -> int | None:
+        """Wait for its end, or kill it."""
+        self.process.join(seconds)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        code: int | None = self.process.exitcode
+        return code
 
 
-class SkippedSync(StrEnum):
-    """A planted bug: nothing of this kind is made durable. The checks must notice it."""
-
-    SEGMENTS = "segments"
-    JOURNAL = "journal"
-    RECORDER = "recorder"
-    DIRECTORIES = "directories"
-    RAW = "raw"
-
-
-_FOLDERS = {
-    SkippedSync.SEGMENTS: "/segments/",
-    SkippedSync.JOURNAL: "/journal/",
-    SkippedSync.RECORDER: "/fdr/",
-    SkippedSync.RAW: "/raw/",
-}
+def _run_command(
+    command: Callable[[Work], None], work: Work, bug: PlantedBug | None, kill_at: int | None = None
+) -> None:
+    SyncWatch(bug, kill_at).install()
+    _limit_groups()
+    if work.site.trash.exists():
+        _move_removed(work.site.trash)
+    command(work)
+    # What the end of a process does.
+    EmbeddedServer(work.site.create_config().data_dir).leave()
 
 
-def plant_bug(skipped: SkippedSync) -> None:
-    """Skip the system calls that make something durable, in this process."""
-    file_sync, directory_sync = OpenFile.fdatasync, Directory.sync
+def _limit_groups() -> None:
+    init = GroupLimits.__init__
 
-    def sync_file(file: OpenFile) -> None:
-        if _FOLDERS.get(skipped, "\0") not in str(file.path):
-            file_sync(file)
+    def init_small(limits: GroupLimits, **given: Any) -> None:
+        init(limits, **{"tiles_max": _GROUP_TILES, **given})
 
-    def sync_directory(directory: Directory) -> None:
-        if skipped is not SkippedSync.DIRECTORIES:
-            directory_sync(directory)
+    GroupLimits.__init__ = init_small  # type: ignore[method-assign,assignment]  # for this process
 
-    OpenFile.fdatasync = sync_file  # type: ignore[method-assign,assignment]  # planted
-    Directory.sync = sync_directory  # type: ignore[method-assign,assignment]
+
+def _move_removed(trash: Path) -> None:
+    """Move folders that are removed, so that their inodes are not used again.
+
+    A removal that is not synced may be undone by a cut. That is harmless, but without a journal the
+    old name leads to whatever has the inode by then, and the repair may remove the new name.
+    """
+    remove = shutil.rmtree
+
+    def move(folder: Path, **options: Any) -> None:
+        try:
+            Path(folder).rename(trash / secrets.token_hex(8))
+        except OSError:  # on another disk
+            remove(folder, **options)
+
+    shutil.rmtree = move  # type: ignore[assignment]  # for this process
+
+
+def conduct(conductor: Conductor) -> None:
+    """Do what an operator does from an empty disk on."""
+    do, kill = conductor.run, conductor.kill_at_sync
+    conductor.kill_after("create", create_server, 0.6)
+    conductor.kill_after("create", create_server, 1.6)
+    do("create", create_server)
+    kill("download", download("F1"), 40)
+    do("download", download("F1"))
+    do("pin", pin)
+    kill("record", record, 20)
+    do("record", record)
+    conductor.kill_server()
+    do("ingest", ingest)
+    conductor.kill_after("upload", upload, 0.8)
+    do("upload", upload)
+    do("enqueue", enqueue)
+    kill("raw", acquire, 40)
+    kill("raw", acquire, 60)
+    time.sleep(LEASE_S)
+    do("raw", acquire)
+    do("keys", use_keys)
+    do("second download", download("F2"))
+    kill("export pmtiles", export("tiles.pmtiles"), 3)
+    do("export pmtiles", export("tiles.pmtiles"))
+    kill("evict", download("F3"), 30)
+    do("evict", download("F3"))
+    do("export mbtiles", export("tiles.mbtiles"))
+    do("export tree", export("tiles"))
+    do("replace tree", export("tiles"))
+    kill("prune", prune, 14)
+    do("prune", prune)
+    kill("compact", compact, 12)
+    do("compact", compact)
+    do("export again", export("tiles.pmtiles"))
+    conductor.work.promises.add("end")
+
+
+def prepare(site: Site, kind: FileSystem) -> None:
+    """Create the folder that the operator creates."""
+    site.exports.mkdir()
+    if not kind.has_journal:
+        site.trash.mkdir()
+    os.sync()
 
 
 if __name__ == "__main__":
-    if bug := os.environ.get("POWERLOSS_BUG"):
-        plant_bug(SkippedSync(bug))
     disk, provider_url, promise_file = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    captures = promise_file.with_name("card")
-    write_captures(captures, CAPTURES)
-    with promise_file.open("w", encoding="utf-8") as file:
-        work(Site(disk=disk, provider_url=provider_url), PromiseLog(file), captures)
+    card = promise_file.with_name("card")
+    write_captures(card, CAPTURES)
+    site = Site(disk=disk, provider_url=provider_url, lease_s=LEASE_S)
+    prepare(site, FileSystem(sys.argv[5]))
+    with promise_file.open("a", encoding="utf-8") as file:
+        conduct(
+            Conductor(
+                work=Work(site=site, promises=PromiseLog(file), card=card),
+                chance=random.Random(int(sys.argv[4])),  # noqa: S311  # repeatable
+                bug={**BUGS, **HIDDEN_BUGS}[sys.argv[6]] if len(sys.argv) > 6 else None,
+            )
+        )

@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.crash_processes import run_until_progress
@@ -61,6 +62,22 @@ def read_numbers(root: Path) -> list[tuple[int, Any]]:
 
 def pairs(numbers: range) -> list[tuple[int, int]]:
     return [(number, number) for number in numbers]
+
+
+def test_invariant_2_names_of_files_are_durable_before_a_record_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    durable: set[str] = set()
+
+    def note_sync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            durable.update(os.listdir(fd))
+
+    fdr = create_recorder(tmp_path, evolve(UNSYNCED, fsync=note_sync), files_max=2)
+    for number in range(6):
+        fdr.record("test.event", {"number": number, "text": "x" * 12_000}, durable=True)
+        assert {file.name for file in list_files(tmp_path)} <= durable
+    fdr.close()
 
 
 def test_sequence_continues_after_a_restart(tmp_path: Path) -> None:

@@ -202,25 +202,45 @@ def test_failed_start_is_no_obstacle_to_a_later_one(embedded: EmbeddedServer) ->
     embedded.join()
 
 
-def test_failed_creation_is_reported_and_leaves_nothing(servers_root: Path) -> None:
+@contextmanager
+def _scripted_server(servers_root: Path, initdb: str) -> Iterator[ServerProcess]:
+    """A server whose programs are this script."""
     programs = servers_root / f"programs-{os.getpid()}"
     programs.mkdir(mode=0o755)
     for name in ("initdb", "postgres"):
-        (programs / name).write_text("#!/bin/sh\necho 'initdb: error: no luck' >&2\nexit 1\n")
+        (programs / name).write_text(f"#!/bin/sh\n{initdb}\n")
         (programs / name).chmod(0o755)
     servers_root.chmod(0o755)
-    data_dir = servers_root / f"failing-{os.getpid()}"
+    data_dir = servers_root / f"scripted-{os.getpid()}"
+    data_dir.mkdir()
     try:
-        process = ServerProcess(
+        yield ServerProcess(
             data_dir=data_dir, pgdata=data_dir / "pgdata", log=data_dir / "log", binaries=programs
         )
-        data_dir.mkdir()
-        with pytest.raises(DatabaseError, match=r"cannot create the embedded server .*no luck"):
-            process.create(0, 20)
-        assert list(data_dir.iterdir()) == []
     finally:
         shutil.rmtree(programs)
         shutil.rmtree(data_dir)
+
+
+def test_failed_creation_is_reported_and_leaves_nothing(servers_root: Path) -> None:
+    with _scripted_server(servers_root, "echo 'initdb: error: no luck' >&2; exit 1") as process:
+        with pytest.raises(DatabaseError, match=r"cannot create the embedded server .*no luck"):
+            process.create(0, 20)
+        assert list(process.data_dir.iterdir()) == []
+
+
+def test_invariant_41_name_of_created_data_is_durable(
+    servers_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[list[str]] = []
+
+    def note_sync(folder: Path) -> None:
+        synced.append([path.name for path in folder.iterdir()])
+
+    monkeypatch.setattr(server_process, "sync_folder", note_sync)
+    with _scripted_server(servers_root, "touch PG_VERSION") as process:
+        process.create(0, 20)
+    assert synced == [["pgdata"]]
 
 
 def _move_to_old_layout(data_dir: Path) -> None:
