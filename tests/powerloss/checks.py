@@ -17,6 +17,7 @@ from powerloss.site import (
     Promise,
     Site,
     compute_digest,
+    open_outbox,
     read_number,
 )
 from tileferry.adapters.filesystem import FileFdrClient, FileJournalStore
@@ -81,6 +82,7 @@ class DiskCheck:
                     yield from check(ferry)
             yield from self._check_exports()
             yield from self._check_recorder()
+            yield from self._check_outbox()
         except Exception as error:  # noqa: BLE001  # the product must always recover
             yield Violation("41", f"no recovery: {type(error).__name__}: {error}")
 
@@ -288,6 +290,16 @@ class DiskCheck:
                 promised = self._find("exported", name=name)[-1].facts["sha256"]
                 if compute_digest(path) != promised:
                     yield Violation("5", f"export {name} has changed")
+
+    def _check_outbox(self) -> Iterator[Violation]:
+        found: list[str] = []
+        open_outbox(self.site).deliver(
+            lambda group: found.append(group.group_id), has_time=lambda: True
+        )
+        delivered = {promise.facts["group"] for promise in self._find("delivering")}
+        queued = {promise.facts["group"] for promise in self._find("queued")}
+        if lost := queued - delivered - set(found):
+            yield Violation("19", f"audit events {sorted(lost)} waited, and are lost")
 
     def _check_recorder(self) -> Iterator[Violation]:
         promised = [promise.facts["number"] for promise in self._find("recorded")]

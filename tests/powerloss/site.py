@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from attrs import define, field, frozen
 from support.provider import API_KEY
 
+from tileferry.adapters.filesystem.audit_outbox import FileAuditOutbox
 from tileferry.application.ports.fdr import FdrRecord
 from tileferry.application.ports.progress import (
     BatchAnswered,
@@ -53,6 +54,7 @@ BUDGET_BYTES = 3_200_000
 """Less than the three areas together need, so that the third evicts tiles."""
 LEASE_S = 3.0
 """The lease of a run in the workload, whose workers are killed."""
+OUTBOX_SEGMENT_BYTES = 1_000
 RECORDER_FILES = 3
 RECORDER_PAYLOAD = "x" * 6_000
 """Three records fill a file of the recorder."""
@@ -149,6 +151,13 @@ class PromiseLog:
                 self.add("run", run_id=run_id, status=status.value)
             case _:
                 pass
+
+
+def open_outbox(site: Site) -> FileAuditOutbox:
+    """Return an outbox of audit events, with small files."""
+    return FileAuditOutbox(
+        root=site.cache, name="powerloss", sink="powerloss", segment_bytes=OUTBOX_SEGMENT_BYTES
+    )
 
 
 def read_number(record: FdrRecord) -> int:

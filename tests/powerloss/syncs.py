@@ -35,6 +35,7 @@ BUGS = {
     "segments": PlantedBug(of_folders=False, parts=("/.c6/segments/",)),
     "journal": PlantedBug(of_folders=False, parts=("/.c11/journal/",)),
     "recorder": PlantedBug(of_folders=False, parts=("/.c11/fdr/",)),
+    "outbox": PlantedBug(of_folders=False, parts=("/audit-outbox/",)),
     "raw": PlantedBug(of_folders=False, parts=("/raw/",)),
     "export": PlantedBug(of_folders=False, parts=(".tileferry-draft",)),
     "folders": PlantedBug(of_folders=True, parts=("/",)),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, frozen
+from support.audit_events import create_events_lost
 from support.cache_upload_env import write_captures
 
 from powerloss.site import (
@@ -31,6 +32,7 @@ from powerloss.site import (
     PromiseLog,
     Site,
     compute_digest,
+    open_outbox,
     read_number,
 )
 from powerloss.storage import FileSystem
@@ -39,6 +41,7 @@ from tileferry.adapters.filesystem import FileFdrClient
 from tileferry.adapters.postgres.embedded import EmbeddedServer
 from tileferry.adapters.system import SystemClock
 from tileferry.application.cache.group_commit import GroupLimits
+from tileferry.application.ports.audit import EventGroup
 from tileferry.domain.retry import RetryCategory
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import PruneRule
@@ -51,6 +54,7 @@ _GROUP_TILES = 16
 """Tiles are made durable in small groups, so that there are many of them."""
 _RECORDS = 14
 _KEYS = 6
+_GROUPS = 8
 _WAIT_S = 120.0
 
 
@@ -152,6 +156,22 @@ def record(work: Work) -> None:
         )
         work.promises.add("recorded", number=number)
     recorder.close()
+
+
+def queue_events(work: Work) -> None:
+    """Let audit events wait for their sink."""
+    outbox = open_outbox(work.site)
+    for number in range(_GROUPS):
+        group = EventGroup(group_id=f"{os.getpid()}-{number}", events=[create_events_lost(number)])
+        outbox.append(group)
+        work.promises.add("queued", group=group.group_id)
+
+
+def deliver_events(work: Work) -> None:
+    outbox = open_outbox(work.site)
+    outbox.deliver(
+        lambda group: work.promises.add("delivering", group=group.group_id), has_time=lambda: True
+    )
 
 
 def use_keys(work: Work) -> None:
@@ -296,6 +316,11 @@ def conduct(conductor: Conductor) -> None:
     do("pin", pin)
     kill("record", record, 20)
     do("record", record)
+    kill("outbox", queue_events, 12)
+    do("outbox", queue_events)
+    kill("deliver", deliver_events, 3)
+    do("outbox again", queue_events)
+    do("deliver", deliver_events)
     conductor.kill_server()
     do("ingest", ingest)
     conductor.kill_after("upload", upload, 0.8)
