@@ -432,7 +432,12 @@ def build_queue_budget(config: Config) -> RetryBudget:
 def build_work_store(config: Config, opened: Database, budget: RetryBudget) -> PostgresWorkStore:
     """Return a store that commits changes with their events when the audit log is in Postgres."""
     audited = SinkName.POSTGRES in config.audit.sinks
-    return PostgresWorkStore(database=opened, audited=audited, budget=budget)
+    return PostgresWorkStore(
+        database=opened,
+        audited=audited,
+        budget=budget,
+        start_grace=timedelta(seconds=config.worker.lease_s),
+    )
 
 
 def open_run_queue(opened: Database, budget: RetryBudget) -> Iterator[PostgresRunQueue]:

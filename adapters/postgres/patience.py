@@ -47,7 +47,8 @@ class Patience:
             try:
                 result = work()
             except DatabaseError as error:
-                if not (self.has_connected and error.is_unreachable):
+                # A method waits around the waits of its connections: give up once.
+                if not (self.has_connected and error.is_unreachable) or error.was_awaited:
                     raise
                 attempt += 1
                 if attempt == 1:
@@ -69,8 +70,7 @@ class Patience:
         limit_s = self.policy.deadline_s or 0.0
         if isinstance(decision, GiveUp):
             problem = f"{error.problem}; it did not return within {limit_s:.0f} s"
-            # Not "unreachable": a caller that waits as well must not wait once more.
-            raise evolve(error, problem=problem, is_unreachable=False) from error
+            raise evolve(error, problem=problem, was_awaited=True) from error
         left_s = max(0.0, limit_s - away_s)
         self._notice(
             is_away=True,

@@ -241,17 +241,16 @@ _CLAIMED = (
     " = ANY (string_to_array(%(claims)s, E'\\n'))"
 )
 _HELD = f"{_CLAIMED} AND status = 'processing'"
-_LEASED = f"{_HELD} AND lease_expires_at > now()"
 _EXTEND = (
     "UPDATE runs SET lease_expires_at = now() + %(lease)s,"
     " progress = coalesce(CAST(%(progress)s AS jsonb) ->> run_id, progress)"
 )
-RENEW_ONE = f"{_EXTEND} WHERE {_LEASED} RETURNING run_id"
+RENEW_ONE = f"{_EXTEND} WHERE {_HELD} RETURNING run_id"
 # A bulk renewal must not wait for locks: the worker may be completing the same runs in another
 # order.
 RENEW_FREE = (
     f"{_EXTEND} WHERE run_id IN"  # noqa: S608
-    f" (SELECT run_id FROM runs WHERE {_LEASED} FOR UPDATE SKIP LOCKED) RETURNING run_id"
+    f" (SELECT run_id FROM runs WHERE {_HELD} FOR UPDATE SKIP LOCKED) RETURNING run_id"
 )
 CANCELLED = (
     "SELECT run_id FROM run_attempts WHERE run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from attrs import define, field
@@ -58,13 +58,22 @@ class PostgresWorkStore:
     audited: bool = True
     """Whether units write audit events to this database; if false, they write none."""
     budget: RetryBudget = QUEUE_BUDGET
+    start_grace: timedelta = timedelta()
+    """How long after a start of the server no run is overdue. Its worker may still hold it: while
+    the server was away, no lease could be renewed.
+    """
 
     @contextmanager
     def open_unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
         """Run a block as one unit; its changes and audit events are committed together."""
         with self.database.transaction() as connection:
             now = connection.execute(_NOW).scalar_one()
-            unit = PostgresWorkUnit(connection=connection, now=now, tokens=self.budget.tokens)
+            unit = PostgresWorkUnit(
+                connection=connection,
+                now=now,
+                tokens=self.budget.tokens,
+                start_grace=self.start_grace,
+            )
             yield unit
             unit.write()
             if self.audited:  # last: it blocks every other writer of the log
@@ -83,6 +92,7 @@ class PostgresWorkUnit:
     now: datetime
     tokens: float
     """Initial retry tokens of a new source."""
+    start_grace: timedelta = timedelta()
     run_changes: list[Change[Run]] = field(factory=list, init=False)
     partition_changes: list[Change[Partition]] = field(factory=list, init=False)
     _began: dict[RunId, datetime] = field(factory=dict, init=False)
@@ -108,7 +118,7 @@ class PostgresWorkUnit:
 
     def find_overdue(self, *, limit: int) -> Sequence[Run]:
         """Return runs with an expired lease, the earliest expiry first."""
-        return self._fetch_runs(_OVERDUE, {"limit": limit})
+        return self._fetch_runs(_OVERDUE, {"limit": limit, "grace": self.start_grace})
 
     def get_gate(self, source: str) -> SourceGate:
         row = self.connection.execute(_GATE, {"source": source}).first()
@@ -242,8 +252,11 @@ _UNFINISHED = text(
     f"{_RUNS} WHERE dedupe_key = :dedupe_key"
     " AND (status IN ('discovered', 'processing') OR next_retry_at IS NOT NULL) FOR UPDATE"
 )
+# After a crash of one of its processes, a server restarts all but its first one.
 _OVERDUE = text(
-    f"{_RUNS} WHERE lease_expires_at <= now()"
+    f"{_RUNS} WHERE lease_expires_at <= now()"  # noqa: S608
+    " AND statement_timestamp() - greatest(pg_postmaster_start_time(),"
+    " (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer')) >= :grace"
     " ORDER BY lease_expires_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED"
 )
 _FAILURES = text(

@@ -24,6 +24,8 @@ class LeasedRuns:
     lease: timedelta
     get_progress: Callable[[RunId], RunProgress | None] = lambda _run_id: None
     """Returns the progress to report with a renewal."""
+    call_patiently: Callable[[Callable[[], None]], None] = lambda call: call()
+    """Makes a call to the queue, and repeats it while the database is away."""
     _runs: dict[RunId, Run] = field(factory=dict, init=False)
     """Runs that have not ended."""
     _sure_until_s: dict[RunId, float] = field(factory=dict, init=False)
@@ -45,18 +47,21 @@ class LeasedRuns:
         held = list(self._runs.values())
         if not held:
             return True
-        asked_s = self.clock.monotonic()
         try:
-            renewed = set(
-                self.queue.renew(held, lease=self.lease, progress=self._collect_progress(held))
-            )
+            self._renew(held)
         except DatabaseError:
-            return True  # the database may return before the leases expire
+            return True  # the next heartbeat tries again
+        return True
+
+    def _renew(self, held: Sequence[Run]) -> None:
+        asked_s = self.clock.monotonic()
+        renewed = set(
+            self.queue.renew(held, lease=self.lease, progress=self._collect_progress(held))
+        )
         until_s = asked_s + self.lease.total_seconds()
         for run in held:
             if self._runs.get(run.run_id) is run:  # it may have ended during the renewal
                 self._sure_until_s[run.run_id] = until_s if run.run_id in renewed else 0.0
-        return True
 
     def _collect_progress(self, held: Sequence[Run]) -> dict[RunId, RunProgress]:
         found = {run.run_id: self.get_progress(run.run_id) for run in held}
@@ -70,10 +75,16 @@ class LeasedRuns:
     def check(self, run: Run) -> None:
         """Raise ``LeaseLostError`` if the worker may no longer process the run.
 
-        The lease was taken by another worker, or it expired while this process was suspended.
+        If the lease may have expired, because the database was away or this process was suspended,
+        it is renewed first: the work stands still until it is known that nobody else has the run.
         """
-        if self.clock.monotonic() >= self._sure_until_s.get(run.run_id, 0.0):
+        if not self._is_sure(run) and self._sure_until_s.get(run.run_id):
+            self.call_patiently(lambda: self._renew([run]))
+        if not self._is_sure(run):
             raise lease_lost_error(run)
+
+    def _is_sure(self, run: Run) -> bool:
+        return self.clock.monotonic() < self._sure_until_s.get(run.run_id, 0.0)
 
 
 def lease_lost_error(run: Run) -> LeaseLostError:
@@ -132,9 +143,19 @@ class RunClaimer:
         self.flush_if_late()
 
     def flush_if_late(self) -> None:
-        """Report the passed runs if the oldest has reached the maximum delay."""
-        if self._passed and self.clock.monotonic() - self._passed_since_s >= _KEEP_BACK_S:
+        """Report the passed runs if the oldest has reached the maximum delay.
+
+        While the database is away they are kept; it is not the failure of another run.
+        """
+        now_s = self.clock.monotonic()
+        if not self._passed or now_s - self._passed_since_s < _KEEP_BACK_S:
+            return
+        try:
             self.flush()
+        except DatabaseError as error:
+            if not error.is_unreachable:
+                raise
+            self._passed_since_s = now_s
 
     def flush(self) -> None:
         """Report the passed runs to the queue."""

@@ -8,13 +8,15 @@ removes expired idempotency keys.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from logging import INFO, Logger
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from attrs import define, field, frozen
 
 from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
+from tileferry.application.control.queue_patience import QueuePatience
 from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.run_progress import RunProgressTracker
@@ -31,7 +33,6 @@ from tileferry.application.ports.progress import (
 from tileferry.application.ports.work import ALL_KINDS, RunQueue
 from tileferry.domain.errors import DatabaseError, LeaseLostError, TileManagerError
 from tileferry.domain.partitions.manifest import SealedPartition
-from tileferry.domain.retry import RetryPolicy, compute_nominal_delay
 from tileferry.domain.runs import (
     Run,
     RunId,
@@ -44,9 +45,7 @@ from tileferry.domain.runs import (
 )
 from tileferry.domain.validation import integer, number
 
-_DATABASE_RETRY = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
-"""The delays while the database is unavailable; the number of attempts is not limited."""
-_STEP_S = 0.5
+Result = TypeVar("Result")
 
 
 @frozen(kw_only=True)
@@ -128,6 +127,7 @@ class Worker:
             clock=self.clock,
             lease=self.settings.lease,
             get_progress=self._get_progress,
+            call_patiently=self._call_patiently,
         )
 
     @_supply.default
@@ -142,6 +142,17 @@ class Worker:
             batch=self.settings.batch,
             lease=self.settings.lease,
             give_back=self._release_runs,
+        )
+
+    @property
+    def _patience(self) -> QueuePatience:
+        return QueuePatience(
+            queue=self.queue,
+            clock=self.clock,
+            logger=self.logger,
+            progress=self.progress,
+            is_stopping=self.is_stopping,
+            check_stop=self.check_stop,
         )
 
     @property
@@ -172,12 +183,10 @@ class Worker:
                 elif self.settings.until_idle and not self._is_work_near():
                     return
                 else:
-                    self._wait(self.settings.poll_s)
+                    self._patience.wait(self.settings.poll_s)
             except DatabaseError as error:
-                if not failures:
-                    self.progress(QueueReached(is_reached=False))
                 failures += 1
-                self._wait_for_database(failures, error)
+                self._patience.wait_for_database(failures, error)
 
     def _is_work_near(self) -> bool:
         """Return whether a run is due, or will be within the patience.
@@ -259,9 +268,10 @@ class Worker:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001  # the policy decides about every error
-            held.drop(run)
             improved = self.tracker is not None and self.tracker.has_improved(run.run_id)
-            after = self.control.process_error(run, error, improved=improved)
+            after = self._report_end(
+                run, partial(self.control.process_error, run, error, improved=improved)
+            )
             self._finish(
                 run,
                 RunStatus.ERROR,
@@ -341,12 +351,24 @@ class Worker:
             and not (run.retry_count or run.rate_limited_count or run.rescues)
         )
         if not routine:
-            self._held.drop(run)
-            self.control.process_result(run, result.verdict, sealed=result.sealed)
+            self._report_end(
+                run,
+                partial(self.control.process_result, run, result.verdict, sealed=result.sealed),
+            )
             return
         # A pass without a partition changes only the run, so several are reported together.
         self.control.log_end(run, result.verdict)
         self._supply.add_passed(run)
+
+    def _report_end(self, run: Run, report: Callable[[], Result]) -> Result:
+        """Report the end of a run; its lease is renewed until the database has the report."""
+        try:
+            return self._call_patiently(report)
+        finally:
+            self._held.drop(run)
+
+    def _call_patiently(self, call: Callable[[], Result]) -> Result:
+        return self._patience.call(call)
 
     def _check(self, run: Run) -> None:
         self._held.check(run)
@@ -372,20 +394,3 @@ class Worker:
                 "lease_epoch": run.lease_epoch,
             },
         )
-
-    def _wait_for_database(self, failures: int, error: DatabaseError) -> None:
-        delay_s = compute_nominal_delay(_DATABASE_RETRY, min(failures, 10))
-        self.logger.warning(
-            "the queue cannot be reached, looking again in %.1f s: %s",
-            delay_s,
-            error,
-            extra={"kind": "worker.database_away", "failures": failures},
-        )
-        self._wait(delay_s)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait for runs, in steps short enough to notice a stop request."""
-        end_s = self.clock.monotonic() + seconds
-        while (left_s := end_s - self.clock.monotonic()) > 0 and not self.is_stopping():
-            if self.queue.wait(min(left_s, _STEP_S)):
-                return

@@ -63,7 +63,10 @@ class RunQueue(Protocol):
         lease: timedelta,
         progress: Mapping[RunId, RunProgress] = NO_PROGRESS,
     ) -> Sequence[RunId]:
-        """Extend leases, store progress, and return the runs that the worker still holds."""
+        """Extend leases, store progress, and return the runs that the worker still holds.
+
+        An expired lease is extended unless the run was rescued.
+        """
         ...
 
     def find_cancelled(self, held: Sequence[Run]) -> Collection[RunId]:

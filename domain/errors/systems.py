@@ -29,6 +29,8 @@ class DatabaseError(TileManagerError):
     remedy: Remedy | str
     is_unreachable: bool = False
     """Whether the server may return by itself: it did not answer, or the connection was lost."""
+    was_awaited: bool = False
+    """Whether the work waited for the server in vain."""
 
     @property
     def summary(self) -> str:

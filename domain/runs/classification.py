@@ -62,6 +62,8 @@ from tileferry.domain.tiles.provider_faults import classify_fault, classify_prov
 EXPLANATION_CHARS_MAX = SHOWN_CHARS_MAX
 LANDING_CHECK_INTERVAL_S = 900.0
 """How long an upload waits before it checks again whether the aircraft has landed."""
+RESOURCE_CHECK_INTERVAL_S = 30.0
+"""How long a run waits for a cache that is locked, or for a database that is away."""
 _CAUSES_MAX = 10
 Rule: TypeAlias = ErrorClass | Callable[[Any], ErrorClass]
 
@@ -73,8 +75,8 @@ def classify_error(error: BaseException) -> ErrorClass:
 
 
 def is_source_wide(error: BaseException) -> bool:
-    """Return whether a rate-limit wait applies to all runs of the source, not to one flight."""
-    return not isinstance(error, FlightStateNotOnGroundError)
+    """Return whether a wait applies to all runs of the source: the source asked for it."""
+    return not isinstance(error, FlightStateNotOnGroundError | CacheLockError | DatabaseError)
 
 
 def explain_error(error: BaseException) -> str:
@@ -111,6 +113,13 @@ def _classify_rate_limit(error: RateLimitedError) -> ErrorClass:
 def _validate_hint(seconds: float | None) -> float | None:
     """Return the hint if it is a usable delay; ``None`` otherwise."""
     return seconds if seconds is not None and 0 <= seconds < math.inf else None
+
+
+def _classify_database_error(error: DatabaseError) -> ErrorClass:
+    """Charge no attempt for a server that is away."""
+    if error.is_unreachable:
+        return RateLimited(retry_after_s=RESOURCE_CHECK_INTERVAL_S)
+    return Retryable()
 
 
 def _classify_retry_error(error: RetryError) -> ErrorClass:
@@ -160,8 +169,9 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         IdempotencyConflictError: Final(),
         RecordedFailureError: Final(),
         ResultNotStorableError: Final(),
+        # Not a failure of the run: the cache is in use. See also ``DatabaseError``.
+        CacheLockError: RateLimited(retry_after_s=RESOURCE_CHECK_INTERVAL_S),
         # Another process holds, or held, the resource.
-        CacheLockError: Retryable(),
         IdempotencyInProgressError: Retryable(),
         IdempotencyLostError: Retryable(),
         IncompleteWorkError: Retryable(),
@@ -174,7 +184,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         # retry, up to the policy's limit of rate-limit waits.
         FlightStateNotOnGroundError: RateLimited(retry_after_s=LANDING_CHECK_INTERVAL_S),
         # Servers restart, and disks are repaired.
-        DatabaseError: Retryable(),
+        DatabaseError: _classify_database_error,
         DatabaseRefusedError: Retryable(),
         MessagingError: Retryable(),
         AlertDeliveryError: Retryable(),

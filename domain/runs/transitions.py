@@ -185,13 +185,12 @@ def claim(
 def renew(
     run: Run, *, actor: Actor, owner: WorkerId, epoch: int, now: datetime, lease: timedelta
 ) -> Change[Run]:
-    """Extend the lease of its holder. An expired lease cannot be renewed."""
+    """Extend the lease of its holder.
+
+    An expired lease is renewed unless the run was rescued: the database may have been away.
+    """
     RENEW.permit(run.subject, run.status, actor, now)
     check_lease_holder(RENEW, run, actor, owner, epoch)
-    if is_lease_expired(run, now):
-        raise build_transition_error(
-            RENEW, run, actor, f"its lease expired at {format_utc(run.lease_expires_at)}"
-        )
     after = evolve(run, lease_expires_at=compute_lease_end(lease, now))
     return RENEW.change(run, after, actor=actor, at=now)
 

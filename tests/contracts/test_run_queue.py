@@ -191,7 +191,18 @@ def test_invariant_13_renewed_lease_does_not_expire(control_plane: ControlPlane)
         control_plane.pass_time(40)
         assert control_plane.queue.renew([held], lease=LEASE) == [held.run_id]
         assert control_plane.control.sweep() == 0
+
+
+def test_invariant_13_expired_lease_is_renewed_unless_the_run_was_rescued(
+    control_plane: ControlPlane,
+) -> None:
+    control_plane.submit_run()
+    held = control_plane.claim_run()
     control_plane.pass_time(61)
+    assert control_plane.queue.renew([held], lease=LEASE) == [held.run_id]
+    assert control_plane.control.sweep() == 0
+    control_plane.pass_time(61)
+    assert control_plane.control.sweep() == 1
     assert control_plane.queue.renew([held], lease=LEASE) == []
 
 

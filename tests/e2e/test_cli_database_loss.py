@@ -201,6 +201,37 @@ def test_worker_is_not_ready_while_the_database_is_away(
     assert (ran.code, ready.exists()) == (0, False), ran.err
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_worker_keeps_its_run_when_the_server_is_away_for_longer_than_its_lease(
+    operator: DownloadOperator,
+    server: PostgresServerProcess,
+    reference_provider: RunningProvider,
+    mode: str,
+) -> None:
+    operator.settings |= {"TILEFERRY_WORKER_LEASE_S": "1.5", "TILEFERRY_WORKER_SWEEP_S": "0.1"}
+    place = ("--bbox", "36.30,50.00,36.32,50.02", "--zoom", "15" if mode == "immediate" else "16")
+    submitted = operator.run_in_process(
+        "runs", "submit", "download", *place, "--flight", "F5", "--sector", "stable_rear", "--json"
+    )
+    assert submitted.code == 0, submitted.err
+    reference_provider.reset()
+    reference_provider.set_faults({"fault": "slow", "call": "tile", "bytes_per_s": 8_000})
+    with operator.start("worker", "--until-idle") as running:
+        wait_until(lambda: len(reference_provider.requests) > 1, "the first tile")
+        with operator.start("worker") as sweeper:  # it waits for the database as well
+            server.stop(mode)
+            time.sleep(2.5)
+            server.start()
+            reference_provider.set_faults()
+            ran = running.wait()
+            sweeper.send_signal(signal.SIGTERM)
+            sweeper.wait()
+    assert ran.code == 0, ran.err
+    with psycopg.connect(server.url) as connection:
+        query = "SELECT status, lease_epoch, retry_count, rescues FROM runs ORDER BY submitted_date"
+        assert connection.execute(query).fetchall()[-1] == ("passed", 1, 0, 0)
+
+
 def test_killed_embedded_server_is_started_again(
     tmp_path: Path, reference_provider: RunningProvider
 ) -> None:

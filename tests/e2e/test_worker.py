@@ -319,11 +319,12 @@ def test_invariant_12_suspended_worker_with_lost_lease_ends_on_wake(
         wait_until(lambda: bool(provider.requests), "the request")
         worker.send_signal(signal.SIGSTOP)
         time.sleep(2.5)  # longer than its lease
+        assert control_plane.control.sweep() == 1
         worker.send_signal(signal.SIGCONT)
         ran = worker.wait(timeout_s=10)
     assert ran.code == 4, ran.err
     assert "lost run" in ran.err
-    assert control_plane.get_run(run).status is RunStatus.PROCESSING
+    assert control_plane.get_run(run).status is RunStatus.ERROR
 
 
 def test_worker_claims_only_runs_of_its_source(

@@ -1,14 +1,21 @@
 """A server that goes away between two calls or during one: the right result, or a clear error."""
 
+import os
 import signal
 import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from attrs import evolve
+from sqlalchemy import Connection, text
+from support.control_plane import create_postgres_control_plane
+from support.download_operator import wait_until
 from support.postgres_server import PostgresServerProcess
 from support.tile_rows import TILE, create_metadata_store, create_tile, get_tile, store_tiles
 
-from tileferry.adapters.postgres import Database
+from tileferry.adapters.postgres import Database, PostgresWorkStore
 from tileferry.domain.errors import DatabaseError
 
 
@@ -62,6 +69,41 @@ def test_server_crash_rolls_back_the_open_transaction(
         with pytest.raises(DatabaseError, match="the connection was lost"):
             transaction(after)
         assert get_tile(store).upload_attempts == 0
+
+
+@pytest.mark.parametrize("start", ["server", "crash"])
+def test_no_run_is_rescued_until_workers_could_renew_after_a_start(
+    server: PostgresServerProcess, own: Database, start: str
+) -> None:
+    control_plane = create_postgres_control_plane(own)
+    control_plane.submit_run()
+    control_plane.claim_run()
+    control_plane.pass_time(61)
+    lapse = timedelta(seconds=1.5)
+    if start == "server":
+        server.restart()
+    else:  # the first process of the server lives on
+        time.sleep(lapse.total_seconds())
+        with suppress(DatabaseError), own.read_connection() as connection:
+            os.kill(_get_backend_pid(connection), signal.SIGKILL)
+        wait_until(lambda: _is_reachable(own), "the recovery")
+    store = PostgresWorkStore(database=own, start_grace=lapse)
+    control = evolve(control_plane.control, store=store)
+    assert control.sweep() == 0
+    time.sleep(lapse.total_seconds())
+    assert control.sweep() == 1
+
+
+def _get_backend_pid(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def _is_reachable(database: Database) -> bool:
+    try:
+        database.now()
+    except DatabaseError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("function", ["pg_cancel_backend", "pg_terminate_backend"])

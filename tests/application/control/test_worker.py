@@ -238,13 +238,14 @@ def test_invariant_12_worker_detects_expired_lease_locally(
 
     def work(run: Run, check: Callable[[], None]) -> RunResult:
         worker_env.clock.advance(60)
-        check()
+        worker_env.desk.control.sweep()
+        check()  # before the next heartbeat
         return create_passed_result(run)
 
     worker_env.work = work
     with pytest.raises(LeaseLostError):
         worker_env.worker.run()
-    assert worker_env.desk.reader.count_runs() == {RunStatus.PROCESSING: 1}
+    assert worker_env.desk.reader.count_runs() == {RunStatus.ERROR: 1}
 
 
 def test_stale_worker_gives_back_newly_claimed_runs(worker_env: WorkerEnv) -> None:

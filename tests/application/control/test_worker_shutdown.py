@@ -276,7 +276,7 @@ def test_idle_worker_is_woken_by_new_run(
     worker_env.worker.settings = evolve(
         worker_env.worker.settings, until_idle=False, poll_s=3_600.0
     )
-    worker_env.worker._wait(3_600.0)
+    worker_env.worker._patience.wait(3_600.0)
     assert (worker_env.clock.slept, list(waits)) == ([], [])
 
 

@@ -148,6 +148,7 @@ def test_invariant_12_lost_run_stops_worker_when_database_cannot_tell(
 
     def work(_run: Run, check: Callable[[], None]) -> RunResult:
         worker_env.clock.advance(61)
+        worker_env.desk.control.sweep()
         check()
         raise AssertionError
 

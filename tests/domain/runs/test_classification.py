@@ -64,7 +64,7 @@ from tileferry.domain.retry import (
     RetryLoop,
     RetryPolicy,
 )
-from tileferry.domain.runs import ERROR_CLASSES, classify_error
+from tileferry.domain.runs import ERROR_CLASSES, classify_error, is_source_wide
 from tileferry.domain.tiles import ProviderFault, classify_fault
 
 EXPECTED: dict[type[TileManagerError], ErrorClass] = {
@@ -73,10 +73,9 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     AlertDeliveryError: Retryable(),
     AuditError: Retryable(),
     CacheBudgetExceededError: Final(),
-    CacheLockError: Retryable(),
+    CacheLockError: RateLimited(retry_after_s=30),
     ConfirmationNeededError: Final(),
     DamagedTileError: Final(),
-    DatabaseError: Retryable(),
     DatabaseRefusedError: Retryable(),
     FarAreaError: Final(),
     FlightStateNotOnGroundError: RateLimited(retry_after_s=900.0),
@@ -108,7 +107,13 @@ EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     TileNotFoundError: Retryable(),
     TileTooLargeError: Final(),
 }
-BY_THEIR_DATA = {RateLimitedError, ResponseSchemaError, RetryError, SatelliteProviderError}
+BY_THEIR_DATA = {
+    DatabaseError,
+    RateLimitedError,
+    ResponseSchemaError,
+    RetryError,
+    SatelliteProviderError,
+}
 
 
 def make_retry_error(cause: BaseException | None, *, reason: GiveUpReason) -> RetryError:
@@ -200,6 +205,15 @@ def test_interrupts_are_retryable_for_runs(error: BaseException) -> None:
     assert classify_error(error) == Retryable()
 
 
+def test_locked_cache_and_absent_database_charge_neither_the_run_nor_its_source() -> None:
+    locked = CacheLockError(path="l", problem="held", remedy="wait")
+    away = DatabaseError(problem="gone", remedy="wait", is_unreachable=True)
+    for error in (locked, away):
+        assert classify_error(error) == RateLimited(retry_after_s=30)
+        assert not is_source_wide(error)
+    assert classify_error(DatabaseError(problem="full", remedy="free space")) == Retryable()
+
+
 def test_most_specific_class_decides() -> None:
     class PrivateLockError(CacheLockError):
         pass
@@ -208,7 +222,7 @@ def test_most_specific_class_decides() -> None:
         pass
 
     locked = PrivateLockError(path="l", problem="held", remedy="wait")
-    assert classify_error(locked) == Retryable()
+    assert classify_error(locked) == classify_error(CacheLockError.__new__(CacheLockError))
     assert classify_error(TooLongError.__new__(TooLongError)) == Final()
 
 

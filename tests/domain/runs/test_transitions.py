@@ -174,17 +174,11 @@ def test_renew_changes_only_lease_expiry() -> None:
     )
 
 
-def test_lease_cannot_be_renewed_at_expiry() -> None:
-    with pytest.raises(IllegalTransitionError) as caught:
-        renew(
-            make_claimed_run(),
-            actor=Actor.WORKER,
-            owner=W1,
-            epoch=6,
-            now=NOW + MINUTE,
-            lease=MINUTE,
-        )
-    assert caught.value.problem == "its lease expired at 2024-01-05 12:01:00 UTC"
+def test_expired_lease_is_renewed_by_its_holder() -> None:
+    change = renew(
+        make_claimed_run(), actor=Actor.WORKER, owner=W1, epoch=6, now=NOW + MINUTE, lease=MINUTE
+    )
+    assert change.after.lease_expires_at == NOW + 2 * MINUTE
 
 
 @pytest.mark.parametrize(
