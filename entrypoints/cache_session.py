@@ -8,11 +8,14 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tileferry.adapters.filesystem import FileCacheLock
-from tileferry.adapters.postgres import Database, get_schema_status
-from tileferry.application.cache.identity import CacheIdentity
-from tileferry.application.ports import Clock
 from tileferry.domain.errors import CacheLockError, StorageError
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):
+    from tileferry.adapters.filesystem import FileCacheLock
+    from tileferry.adapters.postgres import Database, get_schema_status
+    from tileferry.application.cache.identity import CacheIdentity
+    from tileferry.application.ports import Clock
 
 _POLL_S = 0.5
 

@@ -7,77 +7,77 @@ from typing import TypeVar, cast
 
 from dependency_injector import containers, providers
 
-from tileferry.adapters.filesystem import (
-    FileCacheLock,
-    FileCacheMark,
-    FileJournalStore,
-    FileRawSink,
-    TileImageFolder,
-    find_waiting,
-)
-from tileferry.adapters.http import (
-    HttpTileDownloader,
-    HttpTileUploader,
-)
-from tileferry.adapters.postgres import (
-    PostgresAbsentTiles,
-    PostgresAuditLog,
-    PostgresBlobIndex,
-    PostgresCacheBindings,
-    PostgresCacheLedger,
-    PostgresEnvelopeStore,
-    PostgresTileMetadataStore,
-    PostgresWorkReader,
-    build_reopen_sql,
-)
-from tileferry.adapters.signing import Ed25519Keys
-from tileferry.adapters.system import (
-    SharedPace,
-    SharedRetryTokens,
-    SystemClock,
-    SystemDisk,
-    ThreadHeartbeat,
-    describe_location,
-    new_cache_id,
-    new_id,
-    new_run_id,
-    offload,
-)
-from tileferry.application import (
-    CaptureIngest,
-    IdempotencyManager,
-    IdempotentRetryTileUploader,
-    RetryManager,
-)
-from tileferry.application.alerts import AlertMonitor
-from tileferry.application.archive.archive_export import ArchiveExport
-from tileferry.application.archive.archive_import import ArchiveImport
-from tileferry.application.audit_reader import AuditReader
-from tileferry.application.cache.flights import FlightRegister
-from tileferry.application.cache.identity import CacheIdentity
-from tileferry.application.cache.inventory import CacheInventory
-from tileferry.application.cache.maintenance import CacheMaintenance
-from tileferry.application.cache.readiness import ReadinessCheck
-from tileferry.application.cache.verification import CacheVerification
-from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
-from tileferry.application.control.control_calls import RetryingCalls
-from tileferry.application.control.key_expiry import KeyExpiry
-from tileferry.application.control.partition_control import PartitionControl
-from tileferry.application.control.queries import PartitionDataReader, WorkInspector
-from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.worker import Worker
-from tileferry.application.download.area_survey import AreaSurvey
-from tileferry.application.download.session import PersistentTileDownloader
-from tileferry.application.policy_tuning import PolicyTuning
-from tileferry.application.ports import Clock, TileDownloader, TileUploader
-from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.upload.giveups import GiveupReview
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints import factories, messaging, tile_source
-from tileferry.entrypoints.cache_session import CacheSession
 from tileferry.entrypoints.config import Config, SinkName
-from tileferry.entrypoints.config.policies import build_retry_budget
 from tileferry.entrypoints.database import forgo_patience, open_database
-from tileferry.entrypoints.worker_factory import build_run_handlers
+
+with import_on_call(globals()):
+    from tileferry.adapters.filesystem import (
+        FileCacheLock,
+        FileCacheMark,
+        FileJournalStore,
+        FileRawSink,
+        TileImageFolder,
+        find_waiting,
+    )
+    from tileferry.adapters.http import HttpTileDownloader, HttpTileUploader
+    from tileferry.adapters.postgres import (
+        PostgresAbsentTiles,
+        PostgresAuditLog,
+        PostgresBlobIndex,
+        PostgresCacheBindings,
+        PostgresCacheLedger,
+        PostgresEnvelopeStore,
+        PostgresTileMetadataStore,
+        PostgresWorkReader,
+        build_reopen_sql,
+    )
+    from tileferry.adapters.signing import Ed25519Keys
+    from tileferry.adapters.system import (
+        SharedPace,
+        SharedRetryTokens,
+        SystemClock,
+        SystemDisk,
+        ThreadHeartbeat,
+        describe_location,
+        new_cache_id,
+        new_id,
+        new_run_id,
+        offload,
+    )
+    from tileferry.application import (
+        CaptureIngest,
+        IdempotencyManager,
+        IdempotentRetryTileUploader,
+        RetryManager,
+    )
+    from tileferry.application.alerts import AlertMonitor
+    from tileferry.application.archive.archive_export import ArchiveExport
+    from tileferry.application.archive.archive_import import ArchiveImport
+    from tileferry.application.audit_reader import AuditReader
+    from tileferry.application.cache.flights import FlightRegister
+    from tileferry.application.cache.identity import CacheIdentity
+    from tileferry.application.cache.inventory import CacheInventory
+    from tileferry.application.cache.maintenance import CacheMaintenance
+    from tileferry.application.cache.readiness import ReadinessCheck
+    from tileferry.application.cache.verification import CacheVerification
+    from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
+    from tileferry.application.control.control_calls import RetryingCalls
+    from tileferry.application.control.key_expiry import KeyExpiry
+    from tileferry.application.control.partition_control import PartitionControl
+    from tileferry.application.control.queries import PartitionDataReader, WorkInspector
+    from tileferry.application.control.run_control import RunControl
+    from tileferry.application.control.worker import Worker
+    from tileferry.application.download.area_survey import AreaSurvey
+    from tileferry.application.download.session import PersistentTileDownloader
+    from tileferry.application.policy_tuning import PolicyTuning
+    from tileferry.application.ports import Clock, TileDownloader, TileUploader
+    from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+    from tileferry.application.upload.giveups import GiveupReview
+    from tileferry.entrypoints.cache_session import CacheSession
+    from tileferry.entrypoints.config.policies import build_retry_budget
+    from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
 

@@ -5,17 +5,16 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
-from tileferry.application.ports import Clock
-from tileferry.application.ports.progress import ProgressListener
 from tileferry.domain.errors import DatabaseRefusedError
-from tileferry.domain.health import (
-    ServerSettings,
-    check_server_settings,
-    describe_weaknesses,
-)
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import DATABASE_POLICY
 from tileferry.entrypoints.config import Config
+
+with import_on_call(globals()):
+    from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
+    from tileferry.application.ports import Clock
+    from tileferry.application.ports.progress import ProgressListener
+    from tileferry.domain.health import ServerSettings, check_server_settings, describe_weaknesses
 
 
 def open_database(

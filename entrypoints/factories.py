@@ -8,87 +8,92 @@ from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
-
-from tileferry.adapters.filesystem import (
-    FileAuditOutbox,
-    FileCacheMark,
-    FileFdrClient,
-    FileJournalStore,
-    FlightRecordFile,
-    JsonLinesAuditSink,
-    SegmentTileStore,
-)
-from tileferry.adapters.http import (
-    HttpTileUploader,
-    ProviderAddress,
-    PyreqwestTransport,
-    ResponseLimits,
-    new_client,
-)
-from tileferry.adapters.http.webhook import AlertWebhook, check_webhook_url
-from tileferry.adapters.postgres import (
-    Database,
-    PostgresAuditLog,
-    PostgresBlobIndex,
-    PostgresCacheLedger,
-    PostgresFlightBook,
-    PostgresIdempotencyStore,
-    PostgresRunQueue,
-    PostgresWorkStore,
-)
-from tileferry.adapters.system import (
-    SystemClock,
-    SystemDisk,
-    ThreadWorkers,
-    describe_location,
-    new_id,
-)
-from tileferry.adapters.telemetry.log_audit import LogAuditSink
-from tileferry.application import (
-    AuditTrail,
-    C11RetryConfig,
-    CacheBudget,
-    DownloadSettings,
-    IdempotentRetryTileUploader,
-    UploadSettings,
-)
-from tileferry.application.audit_delivery import BufferedSink
-from tileferry.application.control.policies import WorkPolicies
-from tileferry.application.control.worker import WorkerSettings
-from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
-from tileferry.application.ports.audit import AlertReceiver, AuditLog
-from tileferry.application.ports.idempotency import ExpiringRecords
-from tileferry.application.ports.inventory import TileInventory
-from tileferry.application.ports.progress import ProgressListener
-from tileferry.application.ports.uploads import FlightRecords
-from tileferry.domain.audit import AlertRule
-from tileferry.domain.partitions import TerminalityPolicy
-from tileferry.domain.partitions.imagery_dates import ImageryDates
-from tileferry.domain.partitions.validator import ValidationRules
-from tileferry.domain.retry import Pace, RetryBudget, RetryCategory, RetryPolicy, limit_to_run
-from tileferry.domain.tiles import (
-    ResolutionGate,
-    VotingStatus,
-    compute_default_budget_bytes,
-    compute_default_reserve_bytes,
-)
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints import messaging, tile_source
 from tileferry.entrypoints.config import Config, SinkName, StoreName
-from tileferry.entrypoints.config.loader import get_nats_url
-from tileferry.entrypoints.config.policies import (
-    build_download_policy,
-    build_partition_policy,
-    build_run_policy,
-    build_worker_quarantine_policy,
-)
-from tileferry.entrypoints.config.retry_overrides import (
-    build_alert_thresholds,
-    build_category_policies,
-)
-from tileferry.entrypoints.logs import get_structured_logger
+
+if TYPE_CHECKING:
+    import httpx
+
+with import_on_call(globals()):
+    from tileferry.adapters.filesystem import (
+        FileAuditOutbox,
+        FileCacheMark,
+        FileFdrClient,
+        FileJournalStore,
+        FlightRecordFile,
+        JsonLinesAuditSink,
+        SegmentTileStore,
+    )
+    from tileferry.adapters.http import (
+        HttpTileUploader,
+        ProviderAddress,
+        PyreqwestTransport,
+        ResponseLimits,
+        new_client,
+    )
+    from tileferry.adapters.http.webhook import AlertWebhook, check_webhook_url
+    from tileferry.adapters.postgres import (
+        Database,
+        PostgresAuditLog,
+        PostgresBlobIndex,
+        PostgresCacheLedger,
+        PostgresFlightBook,
+        PostgresIdempotencyStore,
+        PostgresRunQueue,
+        PostgresWorkStore,
+    )
+    from tileferry.adapters.system import (
+        SystemClock,
+        SystemDisk,
+        ThreadWorkers,
+        describe_location,
+        new_id,
+    )
+    from tileferry.adapters.telemetry.log_audit import LogAuditSink
+    from tileferry.application import (
+        AuditTrail,
+        C11RetryConfig,
+        CacheBudget,
+        DownloadSettings,
+        IdempotentRetryTileUploader,
+        UploadSettings,
+    )
+    from tileferry.application.audit_delivery import BufferedSink
+    from tileferry.application.control.policies import WorkPolicies
+    from tileferry.application.control.worker import WorkerSettings
+    from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
+    from tileferry.application.ports.audit import AlertReceiver, AuditLog
+    from tileferry.application.ports.idempotency import ExpiringRecords
+    from tileferry.application.ports.inventory import TileInventory
+    from tileferry.application.ports.progress import ProgressListener
+    from tileferry.application.ports.uploads import FlightRecords
+    from tileferry.domain.audit import AlertRule
+    from tileferry.domain.partitions import TerminalityPolicy
+    from tileferry.domain.partitions.imagery_dates import ImageryDates
+    from tileferry.domain.partitions.validator import ValidationRules
+    from tileferry.domain.retry import Pace, RetryBudget, RetryCategory, RetryPolicy, limit_to_run
+    from tileferry.domain.tiles import (
+        ResolutionGate,
+        VotingStatus,
+        compute_default_budget_bytes,
+        compute_default_reserve_bytes,
+    )
+    from tileferry.entrypoints.config.loader import get_nats_url
+    from tileferry.entrypoints.config.policies import (
+        build_download_policy,
+        build_partition_policy,
+        build_run_policy,
+        build_worker_quarantine_policy,
+    )
+    from tileferry.entrypoints.config.retry_overrides import (
+        build_alert_thresholds,
+        build_category_policies,
+    )
+    from tileferry.entrypoints.logs import get_structured_logger
 
 
 def open_tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileStore]:
@@ -128,7 +133,7 @@ def build_cache_budget(
     )
 
 
-def open_http_client(address: ProviderAddress) -> Iterator[httpx.Client]:
+def open_http_client(address: ProviderAddress) -> "Iterator[httpx.Client]":
     """Open an HTTP client for the provider."""
     with new_client(address) as client:
         yield client

@@ -16,72 +16,80 @@ from typing import Self
 from attrs import Attribute, define, evolve, field
 from rich.console import Console
 
-from tileferry.adapters.filesystem import (
-    FlightRecordFile,
-    OperatorConfirmation,
-    find_waiting,
-    has_outboxes,
-)
-from tileferry.adapters.http import HttpTileDownloader
-from tileferry.adapters.http.provider import ProviderProbe, probe_provider
-from tileferry.adapters.postgres import (
-    PsqlCommand,
-    SchemaStatus,
-    ServerStatus,
-    build_psql_command,
-    get_schema_status,
-    upgrade,
-)
-from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadHeartbeat
-from tileferry.application import CaptureIngest, RetryManager
-from tileferry.application.archive.archive_export import ArchiveExport
-from tileferry.application.archive.archive_import import ArchiveImport
-from tileferry.application.audit_reader import AuditReader
-from tileferry.application.cache.flights import FlightRegister
-from tileferry.application.cache.identity import CacheIdentity
-from tileferry.application.cache.inventory import CacheInventory, CacheStats
-from tileferry.application.cache.maintenance import CacheMaintenance
-from tileferry.application.cache.readiness import ReadinessCheck
-from tileferry.application.cache.verification import CacheVerification
-from tileferry.application.control.partition_control import PartitionControl
-from tileferry.application.control.policies import WorkPolicies
-from tileferry.application.control.queries import PartitionDataReader, WorkInspector
-from tileferry.application.control.run_control import RunControl
-from tileferry.application.control.run_progress import RunProgressTracker
-from tileferry.application.control.worker import Worker
-from tileferry.application.download.area_survey import AreaSurvey
-from tileferry.application.download.survey import DownloadPlan, DurationEstimate
-from tileferry.application.policy_tuning import PolicyHistory, TunablePolicy
-from tileferry.application.ports import (
-    CacheLock,
-    Clock,
-    TileDownloader,
-    TileProvider,
-    TileStore,
-    TileUploader,
-)
-from tileferry.application.ports.audit import OutboxStatus
-from tileferry.application.ports.inventory import TileInventory
-from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.application.ports.uploads import FlightRecords
-from tileferry.application.ports.work import ALL_KINDS, WorkReader
-from tileferry.application.upload.giveups import GiveupReview
-from tileferry.domain.audit import AlertChanged
+from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.errors import CacheLockError, InvalidStateError, InvalidValueError
-from tileferry.domain.health import ServerSettings
-from tileferry.domain.runs import Run, RunKind, WorkerId
-from tileferry.domain.state_machine import Actor
-from tileferry.domain.tiles import Area, DownloadRequest, Flight
-from tileferry.domain.tiles.selection import FetchMode
-from tileferry.domain.work import DownloadArea, UploadFlight, Work
-from tileferry.entrypoints.cache_session import make_folder
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config, load_config
-from tileferry.entrypoints.config.policies import NamedPolicy, build_session_policy, list_policies
-from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.database import build_embedded_server
-from tileferry.entrypoints.factories import build_worker_settings
-from tileferry.entrypoints.logs import log_to
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
+
+with import_on_call(globals()):
+    from tileferry.adapters.filesystem import (
+        FlightRecordFile,
+        OperatorConfirmation,
+        find_waiting,
+        has_outboxes,
+    )
+    from tileferry.adapters.http import HttpTileDownloader
+    from tileferry.adapters.http.provider import ProviderProbe, probe_provider
+    from tileferry.adapters.postgres import (
+        PsqlCommand,
+        SchemaStatus,
+        ServerStatus,
+        build_psql_command,
+        get_schema_status,
+        upgrade,
+    )
+    from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadHeartbeat
+    from tileferry.application import CaptureIngest, RetryManager
+    from tileferry.application.archive.archive_export import ArchiveExport
+    from tileferry.application.archive.archive_import import ArchiveImport
+    from tileferry.application.audit_reader import AuditReader
+    from tileferry.application.cache.flights import FlightRegister
+    from tileferry.application.cache.identity import CacheIdentity
+    from tileferry.application.cache.inventory import CacheInventory, CacheStats
+    from tileferry.application.cache.maintenance import CacheMaintenance
+    from tileferry.application.cache.readiness import ReadinessCheck
+    from tileferry.application.cache.verification import CacheVerification
+    from tileferry.application.control.partition_control import PartitionControl
+    from tileferry.application.control.policies import WorkPolicies
+    from tileferry.application.control.queries import PartitionDataReader, WorkInspector
+    from tileferry.application.control.run_control import RunControl
+    from tileferry.application.control.run_progress import RunProgressTracker
+    from tileferry.application.control.worker import Worker
+    from tileferry.application.download.area_survey import AreaSurvey
+    from tileferry.application.download.survey import DownloadPlan, DurationEstimate
+    from tileferry.application.policy_tuning import PolicyHistory, TunablePolicy
+    from tileferry.application.ports import (
+        CacheLock,
+        Clock,
+        TileDownloader,
+        TileProvider,
+        TileStore,
+        TileUploader,
+    )
+    from tileferry.application.ports.audit import OutboxStatus
+    from tileferry.application.ports.inventory import TileInventory
+    from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+    from tileferry.application.ports.uploads import FlightRecords
+    from tileferry.application.ports.work import WorkReader
+    from tileferry.application.upload.giveups import GiveupReview
+    from tileferry.domain.audit import AlertChanged
+    from tileferry.domain.health import ServerSettings
+    from tileferry.domain.runs import Run, RunKind, WorkerId
+    from tileferry.domain.state_machine import Actor
+    from tileferry.domain.tiles import Area, DownloadRequest, Flight
+    from tileferry.domain.tiles.selection import FetchMode
+    from tileferry.domain.work import DownloadArea, UploadFlight, Work
+    from tileferry.entrypoints.cache_session import make_folder
+    from tileferry.entrypoints.config.policies import (
+        NamedPolicy,
+        build_session_policy,
+        list_policies,
+    )
+    from tileferry.entrypoints.container import Container
+    from tileferry.entrypoints.database import build_embedded_server
+    from tileferry.entrypoints.factories import build_worker_settings
+    from tileferry.entrypoints.logs import log_to
 
 
 def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # signature of attrs validators
@@ -222,15 +230,18 @@ class Installation:
             yield
 
     def build_downloader(
-        self, *, max_failures_share: float | None = None, mode: FetchMode = FetchMode.MISSING
+        self, *, max_failures_share: float | None = None, mode: FetchMode | None = None
     ) -> HttpTileDownloader:
         """Return a downloader; use it while the cache is held.
 
-        A download aborts when more than ``max_failures_share`` (0 to 1) of the tiles fail.
+        A download aborts when more than ``max_failures_share`` (0 to 1) of the tiles fail. Without
+        ``mode`` it fetches missing tiles.
         """
         container = self._opened
         settings = evolve(
-            container.download_settings(), max_failures_share=max_failures_share, mode=mode
+            container.download_settings(),
+            max_failures_share=max_failures_share,
+            mode=mode or FetchMode.MISSING,
         )
         return container.tile_downloader(settings=settings)
 

@@ -1,4 +1,8 @@
-"""Logging: JSON records in a file, and warnings for people on stderr."""
+"""Logging: JSON records in a file, and warnings for people on stderr.
+
+structlog takes as long to import as a command takes to run, and most commands log nothing: it is
+imported with the first record.
+"""
 
 import contextlib
 import fcntl
@@ -12,14 +16,15 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
-from rich.console import Console
-
-from tileferry.adapters.telemetry.log_audit import StructuredLogger
 from tileferry.domain.text import format_error, printable
 from tileferry.entrypoints.config import LogConfig
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tileferry.adapters.telemetry.log_audit import StructuredLogger
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 FILES_KEPT = 4
@@ -48,11 +53,11 @@ _SHOWN_BY_COMMANDS = frozenset(
 )
 """Kinds that the commands report themselves."""
 
-_JSON_RENDERER = structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":"))
 
-
-def get_structured_logger(name: str) -> StructuredLogger:
+def get_structured_logger(name: str) -> "StructuredLogger":
     """Return a structlog logger that writes through the standard ``logging`` handlers."""
+    import structlog  # noqa: PLC0415  # see the module docstring
+
     logger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.render_to_log_kwargs],
@@ -72,7 +77,7 @@ def mute_default_handler() -> None:
 
 
 @contextmanager
-def log_to(config: LogConfig, console: Console) -> Iterator[None]:
+def log_to(config: LogConfig, console: "Console") -> Iterator[None]:
     """Log to the file, and show warnings on the console, for the duration of a block.
 
     Of libraries, only warnings are kept: httpx alone logs a line for every request.
@@ -99,19 +104,19 @@ class LogFileHandler(RotatingFileHandler):
     Several processes may write to it: the first to find it full rotates it, and the others follow.
     """
 
-    def __init__(self, path: Path, console: Console) -> None:
+    def __init__(self, path: Path, console: "Console") -> None:
         super().__init__(
             path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8", delay=True
-        )
-        self.setFormatter(
-            structlog.stdlib.ProcessorFormatter(
-                foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
-                processors=[_to_envelope, _JSON_RENDERER],
-            )
         )
         self._path = path
         self._console = console
         self._told = False
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line of JSON."""
+        if self.formatter is None:
+            self.setFormatter(_build_json_formatter())
+        return super().format(record)
 
     def _open(self) -> TextIOWrapper:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -162,7 +167,7 @@ class LogFileHandler(RotatingFileHandler):
 class TerminalHandler(logging.Handler):
     """Shows the first few warnings and errors of each kind."""
 
-    def __init__(self, console: Console, file: Path) -> None:
+    def __init__(self, console: "Console", file: Path) -> None:
         super().__init__(logging.WARNING)
         self._console = console
         self._file = file
@@ -182,6 +187,18 @@ class TerminalHandler(logging.Handler):
             self._console.print(
                 f"Further messages of this kind are not shown; see {kind} in {self._file}"
             )
+
+
+def _build_json_formatter() -> logging.Formatter:
+    import structlog  # noqa: PLC0415  # see the module docstring
+
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
+        processors=[
+            _to_envelope,
+            structlog.processors.JSONRenderer(ensure_ascii=False, separators=(",", ":")),
+        ],
+    )
 
 
 def _to_envelope(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from tileferry.adapters.telemetry.combined import CombinedTelemetry
-from tileferry.application import RetryManager
-from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, Telemetry
-from tileferry.application.ports.idempotency import ExpiringRecords
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config
-from tileferry.entrypoints.config.audit import ListenAddress
-from tileferry.entrypoints.config.loader import get_nats_url
 from tileferry.entrypoints.extras import require_extra
+
+with import_on_call(globals()):
+    from tileferry.adapters.telemetry.combined import CombinedTelemetry
+    from tileferry.application import RetryManager
+    from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, Telemetry
+    from tileferry.application.ports.idempotency import ExpiringRecords
+    from tileferry.entrypoints.config.audit import ListenAddress
+    from tileferry.entrypoints.config.loader import get_nats_url
 
 if TYPE_CHECKING:
     from tileferry.adapters.nats import JetStreamAuditSink, NatsConnection

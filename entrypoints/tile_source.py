@@ -1,25 +1,32 @@
 """The configured source of tiles: a satellite-provider or a plain tile server."""
 
-import httpx
+from typing import TYPE_CHECKING
+
 from attrs import evolve
 
-from tileferry.adapters.http import (
-    HttpTileProvider,
-    ProviderAddress,
-    PyreqwestTransport,
-    ResponseLimits,
-    XyzTileProvider,
-    build_user_agent,
-)
-from tileferry.adapters.http.client import check_key
-from tileferry.adapters.system import SystemClock
-from tileferry.application.ports.provider import TileProvider
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
-from tileferry.domain.text import printable
-from tileferry.domain.tiles import TileServer, TileTemplate
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config
-from tileferry.entrypoints.config.loader import read_service_api_key
-from tileferry.entrypoints.config.xyz import build_tile_server
+
+if TYPE_CHECKING:
+    import httpx
+
+with import_on_call(globals()):
+    from tileferry.adapters.http import (
+        HttpTileProvider,
+        ProviderAddress,
+        PyreqwestTransport,
+        ResponseLimits,
+        XyzTileProvider,
+        build_user_agent,
+    )
+    from tileferry.adapters.http.client import check_key
+    from tileferry.adapters.system import SystemClock
+    from tileferry.application.ports.provider import TileProvider
+    from tileferry.domain.text import printable
+    from tileferry.domain.tiles import TileServer, TileTemplate
+    from tileferry.entrypoints.config.loader import read_service_api_key
+    from tileferry.entrypoints.config.xyz import build_tile_server
 
 
 def find_tile_server(config: Config) -> TileServer | None:
@@ -69,7 +76,7 @@ def build_provider_address(config: Config) -> ProviderAddress:
 
 def build_tile_provider(
     config: Config,
-    client: httpx.Client,
+    client: "httpx.Client",
     lane: PyreqwestTransport,
     clock: SystemClock,
     limits: ResponseLimits,

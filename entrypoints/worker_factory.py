@@ -5,18 +5,21 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from tileferry.adapters.system import InterruptibleClock
-from tileferry.application.control.acquisition import PartitionAcquisition
-from tileferry.application.control.run_handlers import (
-    AcquirePartitionHandler,
-    CacheAccess,
-    DownloadAreaHandler,
-    UploadFlightHandler,
-)
-from tileferry.application.control.worker import RunHandler, RunResult
-from tileferry.application.ports import TileDownloader, TileUploader
-from tileferry.application.ports.progress import ProgressListener
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.runs import Run, RunKind
+
+with import_on_call(globals()):
+    from tileferry.adapters.system import InterruptibleClock
+    from tileferry.application.control.acquisition import PartitionAcquisition
+    from tileferry.application.control.run_handlers import (
+        AcquirePartitionHandler,
+        CacheAccess,
+        DownloadAreaHandler,
+        UploadFlightHandler,
+    )
+    from tileferry.application.control.worker import RunHandler, RunResult
+    from tileferry.application.ports import TileDownloader, TileUploader
+    from tileferry.application.ports.progress import ProgressListener
 
 KINDS_IN_CACHE = frozenset({RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT})
 """The kinds whose tiles are in the cache; partitions have their own folders."""

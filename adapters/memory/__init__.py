@@ -1,31 +1,38 @@
 """In-memory adapters, for tests and for embedding without a database."""
 
-from tileferry.adapters.memory.archives import MemoryArchive
-from tileferry.adapters.memory.cache import (
-    MemoryCacheBindings,
-    MemoryCacheLedger,
-    MemoryCacheLock,
-    MemoryCacheMark,
-)
-from tileferry.adapters.memory.clock import ManualClock
-from tileferry.adapters.memory.event_logs import MemoryAuditOutbox, MemoryAuditSink, MemoryFdrClient
-from tileferry.adapters.memory.flights import MemoryFlightBook
-from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
-from tileferry.adapters.memory.raw_sink import MemoryRawSink
-from tileferry.adapters.memory.tile_store import MemoryTileStore
-from tileferry.adapters.memory.tiles import (
-    MemoryAbsentTiles,
-    MemoryBlobIndex,
-    MemoryTileMetadataStore,
-    MemoryTileTables,
-)
-from tileferry.adapters.memory.transfers import (
-    MemoryEnvelopeStore,
-    MemoryJournal,
-    MemoryJournalStore,
-    MemorySpoolStore,
-)
-from tileferry.adapters.memory.work import MemoryWork
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.adapters.memory.archives import MemoryArchive
+    from tileferry.adapters.memory.cache import (
+        MemoryCacheBindings,
+        MemoryCacheLedger,
+        MemoryCacheLock,
+        MemoryCacheMark,
+    )
+    from tileferry.adapters.memory.clock import ManualClock
+    from tileferry.adapters.memory.event_logs import (
+        MemoryAuditOutbox,
+        MemoryAuditSink,
+        MemoryFdrClient,
+    )
+    from tileferry.adapters.memory.flights import MemoryFlightBook
+    from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
+    from tileferry.adapters.memory.raw_sink import MemoryRawSink
+    from tileferry.adapters.memory.tile_store import MemoryTileStore
+    from tileferry.adapters.memory.tiles import (
+        MemoryAbsentTiles,
+        MemoryBlobIndex,
+        MemoryTileMetadataStore,
+        MemoryTileTables,
+    )
+    from tileferry.adapters.memory.transfers import (
+        MemoryEnvelopeStore,
+        MemoryJournal,
+        MemoryJournalStore,
+        MemorySpoolStore,
+    )
+    from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [
     "ManualClock",

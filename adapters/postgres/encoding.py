@@ -4,9 +4,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 from attrs import frozen
-from psycopg.adapt import Dumper
+from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.postgres import types
 from psycopg.pq import Format
 
@@ -97,6 +96,8 @@ class _TimestampArrayDumper(_ByteaArrayDumper):
     oid = types["timestamptz"].array_oid
 
 
-psycopg.adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
-psycopg.adapters.register_dumper(TextArray, _TextArrayDumper)
-psycopg.adapters.register_dumper(TimestampArray, _TimestampArrayDumper)
+def register_arrays(adapters: AdaptersMap) -> None:
+    """Let a connection send our arrays."""
+    adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+    adapters.register_dumper(TextArray, _TextArrayDumper)
+    adapters.register_dumper(TimestampArray, _TimestampArrayDumper)

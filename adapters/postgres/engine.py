@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from tileferry.adapters.postgres.encoding import register_arrays
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.health import ServerSettings
 
@@ -174,6 +175,7 @@ def _configure_session(
     A timeout is set only if it still has the server's built-in default. Behind a pooler it is set
     in each transaction: other clients use the same session.
     """
+    register_arrays(connection.adapters)
     ((backend_pid, names, fsync, full_page_writes, synchronous_commit, read_only, replica),) = (
         connection.execute(_READ_SESSION, {"names": [*limits]}).fetchall()
     )

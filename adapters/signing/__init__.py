@@ -1,5 +1,8 @@
 """Ed25519 signatures."""
 
-from tileferry.adapters.signing.ed25519 import Ed25519Keys
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.adapters.signing.ed25519 import Ed25519Keys
 
 __all__ = ["Ed25519Keys"]

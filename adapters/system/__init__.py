@@ -1,20 +1,23 @@
 """Adapters for the operating system: clock, disk, threads and unique ids."""
 
-from tileferry.adapters.system.clock import InterruptibleClock, SystemClock
-from tileferry.adapters.system.host import (
-    SystemDisk,
-    describe_location,
-    new_cache_id,
-    new_id,
-    new_run_id,
-)
-from tileferry.adapters.system.threads import (
-    SharedPace,
-    SharedRetryTokens,
-    ThreadHeartbeat,
-    ThreadWorkers,
-    offload,
-)
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.adapters.system.clock import InterruptibleClock, SystemClock
+    from tileferry.adapters.system.host import (
+        SystemDisk,
+        describe_location,
+        new_cache_id,
+        new_id,
+        new_run_id,
+    )
+    from tileferry.adapters.system.threads import (
+        SharedPace,
+        SharedRetryTokens,
+        ThreadHeartbeat,
+        ThreadWorkers,
+        offload,
+    )
 
 __all__ = [
     "InterruptibleClock",

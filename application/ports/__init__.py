@@ -1,49 +1,52 @@
 """The ports: the interfaces through which the use cases reach the outside."""
 
-from tileferry.application.ports.audit import AuditLog, AuditSink
-from tileferry.application.ports.cache import (
-    CacheBindings,
-    CacheBudgetEnforcer,
-    CacheLedger,
-    CacheLock,
-    CacheMark,
-    DiskSpace,
-    LedgerTransaction,
-)
-from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
-from tileferry.application.ports.downloads import (
-    ListingSpool,
-    SpoolStore,
-    TileDownloader,
-    TileFate,
-    Workers,
-)
-from tileferry.application.ports.fdr import FdrClient, FdrRecord
-from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
-from tileferry.application.ports.journal import Journal, JournalStore
-from tileferry.application.ports.provider import FetchedTile, TileProvider
-from tileferry.application.ports.raw_partitions import (
-    DownloaderFactory,
-    OpenPartition,
-    PartitionReader,
-    RawSink,
-)
-from tileferry.application.ports.retries import (
-    CallInfo,
-    CallObserver,
-    RequestPace,
-    RetryTokens,
-    Telemetry,
-)
-from tileferry.application.ports.tiles import (
-    AbsentTiles,
-    BlobIndex,
-    TileCatalogue,
-    TileMetadataStore,
-    TileStore,
-    UploadStatusStore,
-)
-from tileferry.application.ports.uploads import TileUploader
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.application.ports.audit import AuditLog, AuditSink
+    from tileferry.application.ports.cache import (
+        CacheBindings,
+        CacheBudgetEnforcer,
+        CacheLedger,
+        CacheLock,
+        CacheMark,
+        DiskSpace,
+        LedgerTransaction,
+    )
+    from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+    from tileferry.application.ports.downloads import (
+        ListingSpool,
+        SpoolStore,
+        TileDownloader,
+        TileFate,
+        Workers,
+    )
+    from tileferry.application.ports.fdr import FdrClient, FdrRecord
+    from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
+    from tileferry.application.ports.journal import Journal, JournalStore
+    from tileferry.application.ports.provider import FetchedTile, TileProvider
+    from tileferry.application.ports.raw_partitions import (
+        DownloaderFactory,
+        OpenPartition,
+        PartitionReader,
+        RawSink,
+    )
+    from tileferry.application.ports.retries import (
+        CallInfo,
+        CallObserver,
+        RequestPace,
+        RetryTokens,
+        Telemetry,
+    )
+    from tileferry.application.ports.tiles import (
+        AbsentTiles,
+        BlobIndex,
+        TileCatalogue,
+        TileMetadataStore,
+        TileStore,
+        UploadStatusStore,
+    )
+    from tileferry.application.ports.uploads import TileUploader
 
 __all__ = [
     "AbsentTiles",

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from attrs import define, field, frozen
 
+from tileferry.domain.audit.alert_thresholds import AlertThresholds
 from tileferry.domain.audit.events import AlertChanged, AlertState, AuditEvent, RetryAttempted
-from tileferry.domain.audit.statistics import AlertThresholds
 from tileferry.domain.validation import number
 
 _MINUTE_S = 60.0

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from attrs import define, field, frozen, validators
 
+from tileferry.domain.audit.alert_thresholds import AlertThresholds
 from tileferry.domain.audit.calls import get_policy_name, is_first_failure
 from tileferry.domain.audit.events import (
     AuditEvent,
@@ -17,7 +18,7 @@ from tileferry.domain.audit.events import (
     RetryAttempted,
     RetrySucceeded,
 )
-from tileferry.domain.validation import aware, number
+from tileferry.domain.validation import aware
 
 _MINUTE_S = 60
 
@@ -193,19 +194,6 @@ class RetrySeries:
     begins: datetime
     width_minutes: int
     counts: tuple[int, ...]
-
-
-@frozen(kw_only=True)
-class AlertThresholds:
-    """The retries per minute of one category above which an alert is raised."""
-
-    retries_per_minute: float | None = field(default=None, validator=validators.optional(number(0)))
-    """The limit for categories without their own; ``None`` for no limit."""
-    by_category: Mapping[str, float] = field(factory=dict)
-
-    def get_limit(self, category: str) -> float | None:
-        """Return the limit of a category, or ``None``."""
-        return self.by_category.get(category, self.retries_per_minute)
 
 
 @frozen(kw_only=True)

@@ -12,7 +12,7 @@ from tileferry.domain.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tileferry.domain.retry.decide import GiveUpReason
+    from tileferry.domain.retry.decision import GiveUpReason
     from tileferry.domain.retry.loop import FailedAttempt
 
 

@@ -1,90 +1,93 @@
 """Retry: policies, error classes, the retry decision and the loop that applies it."""
 
-from tileferry.domain.idempotency import compute_idempotency_key
-from tileferry.domain.retry.budget import REFILL_PER_S_MIN, RetryBudget
-from tileferry.domain.retry.classify import (
-    Classifier,
-    ErrorClass,
-    Final,
-    RateLimited,
-    Retryable,
-    classify_exception,
-    classify_failure,
-)
-from tileferry.domain.retry.decide import (
-    DECISION_VERSION,
-    Decision,
-    Failure,
-    GiveUp,
-    GiveUpReason,
-    RetryAt,
-    RetryReason,
-    calculate_next_retry,
-    cap_retry_after,
-    costs_token,
-    decide,
-)
-from tileferry.domain.retry.delays import (
-    compute_jittered_delay,
-    compute_nominal_delay,
-    parse_retry_after,
-)
-from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
-from tileferry.domain.retry.pace import HoldRule, Pace
-from tileferry.domain.retry.policies import (
-    DATABASE_POLICY,
-    DOWNLOAD_POLICY,
-    DOWNLOAD_SESSION_POLICY,
-    IN_RUN_WAIT_MAX_S,
-    PARTITION_FIELDS,
-    PARTITION_POLICY,
-    POLICY_MATRIX,
-    QUARANTINE_POLICY,
-    RUN_FIELDS,
-    RUN_POLICY,
-    UPLOAD,
-    UPLOAD_TILE,
-    RetryCategory,
-    build_quarantine_policy,
-    build_upload_policy,
-    limit_to_run,
-)
-from tileferry.domain.retry.policy import DEADLINE_S_MAX, BackoffKind, RetryPolicy
-from tileferry.domain.retry.record import (
-    DecisionDifference,
-    DecisionRecord,
-    UnreplayableDecision,
-    replay_decision,
-)
-from tileferry.domain.retry.recovery import (
-    AWS_STANDARD,
-    AwsStandardEffect,
-    PolicyEffect,
-    RecoveryReplay,
-    replay_recovery,
-)
-from tileferry.domain.retry.simulation import (
-    RetrySchedule,
-    ScheduledWait,
-    SimulatedAttempt,
-    Simulation,
-    build_schedule,
-    simulate,
-)
-from tileferry.domain.retry.tuning import (
-    CALLS_MIN,
-    AttemptSuccess,
-    PolicyChange,
-    TuningReport,
-    tune_policy,
-)
-from tileferry.domain.retry.what_if import (
-    PastCall,
-    ReplayedCall,
-    WhatIfOutcome,
-    WhatIfSummary,
-    replay_call,
-)
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.domain.idempotency import compute_idempotency_key
+    from tileferry.domain.retry.budget import REFILL_PER_S_MIN, RetryBudget
+    from tileferry.domain.retry.classify import (
+        Classifier,
+        ErrorClass,
+        Final,
+        RateLimited,
+        Retryable,
+        classify_exception,
+        classify_failure,
+    )
+    from tileferry.domain.retry.decision import (
+        DECISION_VERSION,
+        Decision,
+        Failure,
+        GiveUp,
+        GiveUpReason,
+        RetryAt,
+        RetryReason,
+        calculate_next_retry,
+        cap_retry_after,
+        costs_token,
+        decide,
+    )
+    from tileferry.domain.retry.delays import (
+        compute_jittered_delay,
+        compute_nominal_delay,
+        parse_retry_after,
+    )
+    from tileferry.domain.retry.loop import FailedAttempt, RetryLoop
+    from tileferry.domain.retry.pace import HoldRule, Pace
+    from tileferry.domain.retry.policies import (
+        DATABASE_POLICY,
+        DOWNLOAD_POLICY,
+        DOWNLOAD_SESSION_POLICY,
+        IN_RUN_WAIT_MAX_S,
+        PARTITION_FIELDS,
+        PARTITION_POLICY,
+        POLICY_MATRIX,
+        QUARANTINE_POLICY,
+        RUN_FIELDS,
+        RUN_POLICY,
+        UPLOAD,
+        UPLOAD_TILE,
+        RetryCategory,
+        build_quarantine_policy,
+        build_upload_policy,
+        limit_to_run,
+    )
+    from tileferry.domain.retry.policy import DEADLINE_S_MAX, BackoffKind, RetryPolicy
+    from tileferry.domain.retry.record import (
+        DecisionDifference,
+        DecisionRecord,
+        UnreplayableDecision,
+        replay_decision,
+    )
+    from tileferry.domain.retry.recovery import (
+        AWS_STANDARD,
+        AwsStandardEffect,
+        PolicyEffect,
+        RecoveryReplay,
+        replay_recovery,
+    )
+    from tileferry.domain.retry.simulation import (
+        RetrySchedule,
+        ScheduledWait,
+        SimulatedAttempt,
+        Simulation,
+        build_schedule,
+        simulate,
+    )
+    from tileferry.domain.retry.tuning import (
+        CALLS_MIN,
+        AttemptSuccess,
+        PolicyChange,
+        TuningReport,
+        tune_policy,
+    )
+    from tileferry.domain.retry.what_if import (
+        PastCall,
+        ReplayedCall,
+        WhatIfOutcome,
+        WhatIfSummary,
+        replay_call,
+    )
 
 __all__ = [
     "AWS_STANDARD",

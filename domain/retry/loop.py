@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry.budget import RetryBudget
 from tileferry.domain.retry.classify import Classifier, ErrorClass, classify_failure
-from tileferry.domain.retry.decide import Decision, Failure, GiveUp, RetryAt, decide
+from tileferry.domain.retry.decision import Decision, Failure, GiveUp, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
 from tileferry.domain.text import format_error, printable
 

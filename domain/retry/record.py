@@ -9,7 +9,7 @@ from attrs import field, frozen
 from tileferry.domain.canonical import JsonValue, canonical_json
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
-from tileferry.domain.retry.decide import (
+from tileferry.domain.retry.decision import (
     DECISION_VERSION,
     Decision,
     Failure,

@@ -13,7 +13,7 @@ from functools import partial
 from attrs import define, evolve, field, frozen
 
 from tileferry.domain.retry.classify import ErrorClass, Final, RateLimited, Retryable
-from tileferry.domain.retry.decide import Failure, RetryAt, decide
+from tileferry.domain.retry.decision import Failure, RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
 from tileferry.domain.retry.what_if import PastCall, WhatIfOutcome
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from attrs import evolve, frozen
 
 from tileferry.domain.retry.classify import ErrorClass
-from tileferry.domain.retry.decide import (
+from tileferry.domain.retry.decision import (
     Decision,
     Failure,
     GiveUpReason,

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from tileferry.domain.retry.classify import Final
-from tileferry.domain.retry.decide import GiveUp, GiveUpReason, RetryAt
+from tileferry.domain.retry.decision import GiveUp, GiveUpReason, RetryAt
 from tileferry.domain.retry.policy import (
     ATTEMPTS_MAX,
     DELAY_S_MAX,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from attrs import define, evolve, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.retry.decide import RetryAt, decide
+from tileferry.domain.retry.decision import RetryAt, decide
 from tileferry.domain.retry.policy import RetryPolicy
 from tileferry.domain.retry.record import DecisionRecord
 

@@ -1,130 +1,133 @@
 """Tiles: ids, areas, gates, the cache budget, readiness, and download and upload reports."""
 
-from tileferry.domain.tiles.area import Area, area_to_json, parse_area
-from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
-from tileferry.domain.tiles.capture import (
-    FACTS_BYTES_MAX,
-    CaptureFacts,
-    build_capture_source,
-    check_captured_at,
-    compute_ground_resolution,
-    is_system_file,
-    parse_captured_tile,
-    parse_tile_path,
-)
-from tileferry.domain.tiles.coverage import (
-    AREA_TILES_MAX,
-    TileCoverage,
-    TileRange,
-    TileSet,
-    compute_tile_ranges,
-)
-from tileferry.domain.tiles.download import (
-    DownloadBatchReport,
-    DownloadOutcome,
-    DownloadRequest,
-    DownloadTally,
-    TileFailures,
-    TileSummary,
-    determine_download_outcome,
-)
-from tileferry.domain.tiles.envelope import (
-    BATCH_TILES_MAX,
-    Batch,
-    EnvelopeTile,
-    SignedEnvelope,
-    build_signing_input,
-)
-from tileferry.domain.tiles.eviction import (
-    KEPT_STATUSES,
-    CachedTile,
-    CacheSpace,
-    DiskRoom,
-    EvictionResult,
-    PrunedTiles,
-    PruneRule,
-    compute_default_budget_bytes,
-    compute_default_reserve_bytes,
-    plan_eviction,
-)
-from tileferry.domain.tiles.flight import (
-    Flight,
-    FlightArea,
-    FlightStatus,
-    FlightUsage,
-    OperatorNote,
-)
-from tileferry.domain.tiles.flight_record import FlightRecord, FlightState
-from tileferry.domain.tiles.gates import (
-    FreshnessLabel,
-    FreshnessRule,
-    ResolutionGate,
-    ResolutionVerdict,
-    SectorClass,
-)
-from tileferry.domain.tiles.geojson import parse_geojson_bbox
-from tileferry.domain.tiles.listing import (
-    ListingLimits,
-    ListingPage,
-    ListingProgress,
-)
-from tileferry.domain.tiles.mercator import tile_at, tile_bounds
-from tileferry.domain.tiles.metadata import (
-    TILE_BYTES_MAX,
-    BlobLocation,
-    BlobRef,
-    NewTile,
-    TileMetadata,
-    TileValidators,
-    replaces,
-)
-from tileferry.domain.tiles.picture import (
-    Picture,
-    PictureError,
-    PictureFlaw,
-    detect_image_kind,
-    inspect_picture,
-)
-from tileferry.domain.tiles.provider_faults import (
-    ProviderFault,
-    classify_fault,
-    classify_provider_error,
-    describe_fault,
-    fault_from_status,
-    find_overload,
-    may_improve,
-    should_abort_download,
-)
-from tileferry.domain.tiles.readiness import (
-    Defect,
-    Flaw,
-    FlightStandard,
-    ReadinessCount,
-    ReadinessVerdict,
-    judge_area,
-)
-from tileferry.domain.tiles.readiness_map import FlawRegion, MapPreview, ReadinessMap
-from tileferry.domain.tiles.request_limits import RequestSpacing, SendingLimits
-from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
-from tileferry.domain.tiles.tile_server import TileServer
-from tileferry.domain.tiles.tile_template import TileTemplate
-from tileferry.domain.tiles.upload import (
-    PerTileStatus,
-    TileUploadStatus,
-    UploadBatchReport,
-    UploadOutcome,
-    UploadPasses,
-    UploadRequest,
-    build_damaged_attempt,
-    compute_next_retry_hint,
-)
-from tileferry.domain.tiles.voting import (
-    MAX_PER_TILE_ATTEMPTS,
-    VOTING_MOVES,
-    VotingStatus,
-    move_status,
-    should_give_up,
-)
+from tileferry.domain.lazy_imports import export_lazily
+
+with export_lazily(globals()):
+    from tileferry.domain.tiles.area import Area, area_to_json, parse_area
+    from tileferry.domain.tiles.bbox import MERCATOR_LAT_MAX, BBox
+    from tileferry.domain.tiles.capture import (
+        FACTS_BYTES_MAX,
+        CaptureFacts,
+        build_capture_source,
+        check_captured_at,
+        compute_ground_resolution,
+        is_system_file,
+        parse_captured_tile,
+        parse_tile_path,
+    )
+    from tileferry.domain.tiles.coverage import (
+        AREA_TILES_MAX,
+        TileCoverage,
+        TileRange,
+        TileSet,
+        compute_tile_ranges,
+    )
+    from tileferry.domain.tiles.download import (
+        DownloadBatchReport,
+        DownloadOutcome,
+        DownloadRequest,
+        DownloadTally,
+        TileFailures,
+        TileSummary,
+        determine_download_outcome,
+    )
+    from tileferry.domain.tiles.envelope import (
+        BATCH_TILES_MAX,
+        Batch,
+        EnvelopeTile,
+        SignedEnvelope,
+        build_signing_input,
+    )
+    from tileferry.domain.tiles.eviction import (
+        KEPT_STATUSES,
+        CachedTile,
+        CacheSpace,
+        DiskRoom,
+        EvictionResult,
+        PrunedTiles,
+        PruneRule,
+        compute_default_budget_bytes,
+        compute_default_reserve_bytes,
+        plan_eviction,
+    )
+    from tileferry.domain.tiles.flight import (
+        Flight,
+        FlightArea,
+        FlightStatus,
+        FlightUsage,
+        OperatorNote,
+    )
+    from tileferry.domain.tiles.flight_record import FlightRecord, FlightState
+    from tileferry.domain.tiles.gates import (
+        FreshnessLabel,
+        FreshnessRule,
+        ResolutionGate,
+        ResolutionVerdict,
+        SectorClass,
+    )
+    from tileferry.domain.tiles.geojson import parse_geojson_bbox
+    from tileferry.domain.tiles.listing import (
+        ListingLimits,
+        ListingPage,
+        ListingProgress,
+    )
+    from tileferry.domain.tiles.mercator import tile_at, tile_bounds
+    from tileferry.domain.tiles.metadata import (
+        TILE_BYTES_MAX,
+        BlobLocation,
+        BlobRef,
+        NewTile,
+        TileMetadata,
+        TileValidators,
+        replaces,
+    )
+    from tileferry.domain.tiles.picture import (
+        Picture,
+        PictureError,
+        PictureFlaw,
+        detect_image_kind,
+        inspect_picture,
+    )
+    from tileferry.domain.tiles.provider_faults import (
+        ProviderFault,
+        classify_fault,
+        classify_provider_error,
+        describe_fault,
+        fault_from_status,
+        find_overload,
+        may_improve,
+        should_abort_download,
+    )
+    from tileferry.domain.tiles.readiness import (
+        Defect,
+        Flaw,
+        FlightStandard,
+        ReadinessCount,
+        ReadinessVerdict,
+        judge_area,
+    )
+    from tileferry.domain.tiles.readiness_map import FlawRegion, MapPreview, ReadinessMap
+    from tileferry.domain.tiles.request_limits import RequestSpacing, SendingLimits
+    from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
+    from tileferry.domain.tiles.tile_server import TileServer
+    from tileferry.domain.tiles.tile_template import TileTemplate
+    from tileferry.domain.tiles.upload import (
+        PerTileStatus,
+        TileUploadStatus,
+        UploadBatchReport,
+        UploadOutcome,
+        UploadPasses,
+        UploadRequest,
+        build_damaged_attempt,
+        compute_next_retry_hint,
+    )
+    from tileferry.domain.tiles.voting import (
+        MAX_PER_TILE_ATTEMPTS,
+        VOTING_MOVES,
+        VotingStatus,
+        move_status,
+        should_give_up,
+    )
 
 __all__ = [
     "AREA_TILES_MAX",

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileferry.domain.errors import InvalidValueError, TileManagerError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.tables import FittingTable
 from tileferry.entrypoints.config import load_config
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
-    from tileferry.entrypoints.installation import Installation
 
+with import_on_call(globals()):
+    from tileferry.adapters.system import SystemClock
+    from tileferry.application.ports.progress import NULL_LISTENER
+    from tileferry.entrypoints.installation import Installation
 
 _LOGGER = logging.getLogger("tileferry.cli")
 _EXPECTED_ERRORS = (TileManagerError, typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError)
@@ -54,11 +58,6 @@ def open_installation(
     clock: "Clock | None" = None,
 ) -> Iterator["Installation"]:
     """Open the installation for one command, with its log, and close it at the end."""
-    # Imported here because it imports every adapter, which help and completion do not need.
-    from tileferry.adapters.system import SystemClock
-    from tileferry.application.ports.progress import NULL_LISTENER
-    from tileferry.entrypoints.installation import Installation
-
     with Installation(
         load_config(config_file),
         listener=listener or NULL_LISTENER,

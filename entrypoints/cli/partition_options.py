@@ -5,12 +5,11 @@ import os
 import socket
 import sys
 from datetime import date
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import typer
 from attrs import define
 
-from tileferry.application.control.partition_control import OperatorOverride
 from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import LARGE_RANGE, PartitionKey, PartitionStatus
@@ -18,6 +17,9 @@ from tileferry.domain.text import printable
 from tileferry.domain.validation import is_name, is_unicode
 from tileferry.entrypoints.cli.output import blame_option, stderr
 from tileferry.entrypoints.cli.parsing import parse_day
+
+if TYPE_CHECKING:
+    from tileferry.application.control.partition_control import OperatorOverride
 
 
 @define(kw_only=True)
@@ -121,12 +123,16 @@ def parse_reason(reason: str) -> str:
     return reason.strip()
 
 
-def build_override(count: int, *, what: str, reason: str, confirm: int | None) -> OperatorOverride:
+def build_override(
+    count: int, *, what: str, reason: str, confirm: int | None
+) -> "OperatorOverride":
     """Return the operator's override for an action on ``count`` partitions.
 
     A terminal prompts for the number of a large range; the number is checked later.
     """
     confirm = ask_confirmation(count, what, "partitions", confirm)
+    from tileferry.application.control.partition_control import OperatorOverride
+
     return OperatorOverride(by=get_operator_name(), reason=parse_reason(reason), confirmed=confirm)
 
 

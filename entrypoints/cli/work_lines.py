@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.application.audit_reader import DecodedEntry
-from tileferry.application.control.queries import PartitionDetails
-from tileferry.application.ports.work import PartitionAttempt
 from tileferry.domain.partitions import Partition, PartitionGiveUpReason, PartitionStatus
 from tileferry.domain.runs import (
     AttemptOutcome,
@@ -23,7 +20,6 @@ from tileferry.domain.runs import (
     is_permanent,
 )
 from tileferry.domain.text import format_utc, printable
-from tileferry.entrypoints.cli.audit_entries import format_entry, render_replay
 from tileferry.entrypoints.cli.formatting import (
     format_clock_time,
     format_duration,
@@ -31,6 +27,11 @@ from tileferry.entrypoints.cli.formatting import (
     format_relative_time,
 )
 from tileferry.entrypoints.cli.output import build_facts_table, stdout
+
+if TYPE_CHECKING:
+    from tileferry.application.audit_reader import DecodedEntry
+    from tileferry.application.control.queries import PartitionDetails
+    from tileferry.application.ports.work import PartitionAttempt
 
 _INDENT = 13
 _AUDIT_SHOWN_MAX = 20
@@ -112,7 +113,7 @@ def format_attempts(attempts: Sequence[RunAttempt], now: datetime) -> Group:
     return Group(*blocks)
 
 
-def format_verdicts(verdicts: Sequence[PartitionAttempt]) -> Group:
+def format_verdicts(verdicts: "Sequence[PartitionAttempt]") -> Group:
     """Format the validator's verdicts, the first one first."""
     blocks = []
     for verdict in verdicts:
@@ -138,12 +139,14 @@ def format_sentences(story: Sequence[str]) -> Table:
     return lines
 
 
-def render_audit_entries(entries: Sequence[DecodedEntry]) -> RenderableType:
+def render_audit_entries(entries: "Sequence[DecodedEntry]") -> RenderableType:
     """Render entries of the audit log; decisions are recomputed.
 
     A retry of a run or partition is in the log twice: as a state change, and as a retry of its
     category. The state change says more, so the other is left out.
     """
+    from tileferry.entrypoints.cli.audit_entries import format_entry, render_replay
+
     told = {
         id(read)
         for before, read in pairwise(entries)
@@ -209,7 +212,7 @@ _TERMINAL_REASONS = {
 }
 
 
-def render_partition(found: PartitionDetails) -> RenderableType:
+def render_partition(found: "PartitionDetails") -> RenderableType:
     partition, planned = found.partition, found.planned
     rows: dict[str, object] = {
         "status": partition.status + (", needs review" if partition.needs_review else ""),
@@ -247,7 +250,7 @@ def render_partition(found: PartitionDetails) -> RenderableType:
     return Group(*parts)
 
 
-def _describe_newest_run(found: PartitionDetails) -> str:
+def _describe_newest_run(found: "PartitionDetails") -> str:
     raw = "" if found.has_raw else "; the raw sink has no raw partition for it"
     return f"{found.newest.run.status.value.replace('_', ' ')}{raw}"
 
