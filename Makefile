@@ -16,11 +16,11 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench figures soak matrix powerloss simulate lock sbom format clean
+.PHONY: help setup test coverage check demo bench bench-quick figures soak matrix powerloss simulate lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## make .venv from requirements.lock
 
@@ -58,6 +58,10 @@ demo: $(READY)  ## see it work
 bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m benchmarks
+
+bench-quick: $(READY)  ## compare processor times with benchmarks/quick.json; fails when one is 15 % higher
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.quick $(QUICK)
 
 figures: $(READY)  ## print the figures of the code base beside their goals
 	@$(BIN)/python tests/architecture/test_figures.py

@@ -108,6 +108,12 @@ class Site:
         folder.mkdir(parents=True)
         return cls(folder, start_embedded(folder / "postgres"))
 
+    @property
+    def server_pid(self) -> int:
+        """The process id of the server."""
+        first, *_ = (self.folder / "postgres/pgdata/postmaster.pid").read_text().splitlines()
+        return int(first)
+
     @contextmanager
     def place(self) -> Iterator[tuple[Path, str]]:
         """Lend an empty folder and an empty, current database."""

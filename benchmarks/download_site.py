@@ -1,4 +1,4 @@
-"""Where benchmarks of downloads take place: tiles on this disk, served by caddy on loopback."""
+"""Where benchmarks of downloads take place: tiles on this disk, served by nginx on loopback."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from logging import getLogger
 from pathlib import Path
 
 import httpx
-from attrs import frozen
+from attrs import evolve, frozen
 
 from benchmarks.cache_site import Cache
 from tileferry.adapters.filesystem import FileCacheLock
@@ -45,24 +45,32 @@ BIN = Path(sys.executable).parent
 _ROWS = 1_000
 _X, _Y = 150_000, 90_000
 _START_S_MAX = 10.0
-_CADDYFILE = """
-{{
-    admin off
-    auto_https off
-    persist_config off
-}}
-http://127.0.0.1:{port} {{
-    bind 127.0.0.1
-    root * {folder}
-    @list path {tiles_path}
-    handle @list {{
-        rewrite * /listing.json
-        header Content-Type application/json
-        file_server
-    }}
-    handle {{
-        header Content-Type image/png
-        file_server browse
+_NGINX_CONF = """
+{user}
+worker_processes 1;
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx.log;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000;
+    default_type image/png;
+    client_body_temp_path {folder}/tmp;
+    proxy_temp_path {folder}/tmp;
+    fastcgi_temp_path {folder}/tmp;
+    uwsgi_temp_path {folder}/tmp;
+    scgi_temp_path {folder}/tmp;
+    server {{
+        listen 127.0.0.1:{port};
+        root {folder};
+        location = {tiles_path} {{
+            default_type application/json;
+            alias {folder}/listing.json;
+        }}
+        location / {{ autoindex on; }}
     }}
 }}
 """
@@ -157,17 +165,13 @@ def request_for(bbox: BBox, folder: Path) -> DownloadRequest:
 
 @frozen(kw_only=True)
 class TileServer:
-    """A running caddy, and the tiles that it has."""
+    """A running nginx, and the tiles that it has."""
 
     url: str
     folder: Path
     block: TileRange
     size_bytes: int
-
-    @property
-    def names(self) -> Path:
-        """A file with the paths of all tiles, below ``tiles_url``."""
-        return self.folder / "names.txt"
+    pid: int = 0
 
     @property
     def tiles_url(self) -> str:
@@ -178,24 +182,29 @@ class TileServer:
 @contextmanager
 def serving(folder: Path, count: int, size_bytes: int) -> Iterator[TileServer]:
     """Serve random tiles from a folder; both are gone when the block ends."""
+    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if nginx is None:
+        raise SystemExit("the benchmark of downloads needs nginx; install Debian's package nginx")
     port = _free_port()
     server = TileServer(
         url=f"http://127.0.0.1:{port}", folder=folder, block=area(count), size_bytes=size_bytes
     )
     _write_tiles(server)
-    config = folder / "Caddyfile"
+    config = folder / "nginx.conf"
     config.write_text(
-        _CADDYFILE.format(port=port, folder=folder, tiles_path=TILES_PATH), encoding="utf-8"
+        _NGINX_CONF.format(
+            user="user root;" if os.geteuid() == 0 else "",
+            port=port,
+            folder=folder,
+            tiles_path=TILES_PATH,
+        ),
+        encoding="utf-8",
     )
-    command = [str(BIN / "caddy"), "run", "--config", str(config), "--adapter", "caddyfile"]
-    own = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    with (
-        (folder / "caddy.log").open("wb") as log,
-        subprocess.Popen(command, env=own, stdout=log, stderr=log) as process,  # noqa: S603  # ours
-    ):
+    command = [nginx, "-c", str(config), "-e", str(folder / "nginx.log")]
+    with subprocess.Popen(command) as process:  # noqa: S603  # ours
         try:
             _await_start(server.url, process)
-            yield server
+            yield evolve(server, pid=process.pid)
         finally:
             process.terminate()
             process.wait()
@@ -221,9 +230,6 @@ def _write_tiles(server: TileServer) -> None:
     lines = [line_of(tile, server.size_bytes) for tile in tiles]
     listing = json.dumps({"tiles": lines, "next": None})
     (server.folder / "listing.json").write_text(listing, encoding="utf-8")
-    server.names.write_text(
-        "".join(f"{tile.zoom}/{tile.x}/{tile.y}\n" for tile in tiles), encoding="utf-8"
-    )
 
 
 def _free_port() -> int:
@@ -240,4 +246,4 @@ def _await_start(url: str, process: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.05)
         else:
             return
-    raise RuntimeError(f"caddy does not serve {url}; see caddy.log beside its tiles")
+    raise RuntimeError(f"nginx does not serve {url}; see nginx.log beside its tiles")

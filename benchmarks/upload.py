@@ -19,8 +19,7 @@ from attrs import define, field
 
 from benchmarks.cache import MEMORY_KIB_MAX
 from benchmarks.cache_site import Site, fill_rows, opened, tile_at
-from benchmarks.download import medians
-from benchmarks.harness import Ratio, seconds_per_call
+from benchmarks.harness import Ratio, medians, seconds_per_call
 from benchmarks.upload_site import FLIGHT, REQUEST, capture, make_pending, sinking, uploading
 from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryFdrClient, MemoryTileMetadataStore
 from tileferry.adapters.postgres import PostgresTileMetadataStore
@@ -121,7 +120,8 @@ def _times(folder: Path, url: str, sink_url: str, tiles: int) -> dict[str, float
         {
             "ours": lambda: ours(folder, url, sink_url, tiles),
             "bare loop": lambda: bare(folder, url, sink_url, batches),
-        }
+        },
+        rounds=5,
     )
 
 
