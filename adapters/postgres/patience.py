@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 from attrs import define, evolve, field
 
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.progress import NULL_LISTENER, DatabaseAwaited, ProgressListener
 from tileferry.domain.errors import DatabaseError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import DATABASE_POLICY, Failure, GiveUp, Retryable, RetryPolicy, decide
 
 if TYPE_CHECKING:
     from tileferry.adapters.postgres.database import Database
+
+with import_on_call(globals()):
+    from tileferry.application.ports.progress import (
+        NULL_LISTENER,
+        DatabaseAwaited,
+        ProgressListener,
+    )
 
 _LOGGER = logging.getLogger("tileferry.database")
 Result = TypeVar("Result")
