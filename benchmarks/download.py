@@ -71,7 +71,7 @@ def ours(site: Site, server: TileServer) -> Spent:
         )
         (report,) = reports
         assert report.outcome is DownloadOutcome.SUCCESS
-        assert report.bytes_downloaded >= server.block.count * server.size_bytes
+        assert report.bytes_downloaded == server.block.count * server.file_bytes
     return spent
 
 
@@ -103,7 +103,7 @@ def fetch_only(server: TileServer) -> Spent:
 
         os.sync()
         spent = measure(fetch)
-    assert len(lengths) == server.block.count
+    assert lengths == [server.file_bytes] * server.block.count
     return spent
 
 
@@ -152,7 +152,7 @@ class Rclone:
         spent = measure_command(command)
         copied = [path for path in target.rglob("*") if path.is_file()]
         assert len(copied) == server.block.count
-        assert all(path.stat().st_size >= server.size_bytes for path in copied)
+        assert all(path.stat().st_size == server.file_bytes for path in copied)
         shutil.rmtree(target)
         return spent
 

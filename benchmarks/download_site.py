@@ -174,6 +174,11 @@ class TileServer:
     pid: int = 0
 
     @property
+    def file_bytes(self) -> int:
+        """The size of a tile's file: its pixels and what makes them an image."""
+        return len(picture_of(bytes(self.size_bytes)))
+
+    @property
     def tiles_url(self) -> str:
         """Where the tiles are."""
         return f"{self.url}{TILES_PATH}/"

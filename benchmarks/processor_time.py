@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from attrs import frozen
 
@@ -53,11 +54,15 @@ def measure_command(
     """
     servers_s, wall_s = _sum_servers(servers), time.perf_counter()
     own = _with_bytecode(environment)
-    with subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL) as process:  # noqa: S603  # a benchmark's own
+    with (
+        TemporaryFile() as said,
+        subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=said) as process,  # noqa: S603  # a benchmark's own
+    ):
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    wall_s = time.perf_counter() - wall_s
-    assert process.returncode == 0, f"{command}: exit code {process.returncode}"
+        wall_s = time.perf_counter() - wall_s
+        said.seek(0)
+        assert process.returncode == 0, f"{command}: {said.read().decode(errors='replace')}"
     own_s = usage.ru_utime + usage.ru_stime
     return Spent(wall_s=wall_s, own_s=own_s, servers_s=_sum_servers(servers) - servers_s)
 
