@@ -90,6 +90,7 @@ SEEDS ?= 10000
 
 simulate: $(READY)  ## run many seeds of the simulator; each is one history with faults
 	$(BIN)/python -m simulation --seeds $(SEEDS)
+	$(BIN)/python -m simulation --exhaustive
 
 LOCK    := build/lock/bin
 COMPILE := $(LOCK)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate

@@ -10,7 +10,8 @@ How it works
     decides, then the call takes effect, then the checkers that watch it look at the state.
     ``ports.py``: one generic proxy for all ports. ``threads.py``: workers, background work and
     heartbeats in simulated time. ``faults.py``: the kinds of faults, and the plan of a seed: a list
-    of (what, at which call, how long). ``runner.py``: runs, shrinks and sums up.
+    of (what, at which call, how long). ``runner.py``: runs, shrinks and sums up. ``exhaustive.py``:
+    every single fault of a small history.
 
     A process that crashes is unwound by ``Killed``; its proxies are dead, so nothing in its
     ``finally`` blocks has an effect. Open transactions are rolled back, and it is started again

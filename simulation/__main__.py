@@ -7,7 +7,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from simulation.bugs import BUGS, plant
-from simulation.runner import Outcome, Summary, get_menu, run_seed
+from simulation.exhaustive import SingleFault, run_exhaustively
+from simulation.runner import Outcome, Summary, get_menu, run_plan, run_seed
 from simulation.scenarios import SCENARIOS
 
 CHUNK = 100
@@ -88,6 +89,8 @@ def show(outcome: Outcome) -> None:
     sys.stdout.writelines(outcome.trace)
     for fault in outcome.plan.faults:
         print(f"fault {fault}")
+    if outcome.plan.faults and not outcome.fault_pairs:
+        print("no fault happened: its call was not made")
     print(f"{outcome.steps} calls, {outcome.simulated_s:.1f} s, hash {outcome.trace_hash}")
     print(outcome.violation or "no violation")
 
@@ -98,17 +101,26 @@ def main() -> int:
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="only this scenario")
     parser.add_argument("--seed", type=int, help="replay one seed")
     parser.add_argument("--faults", help="only these of its faults, such as 3,17, or none")
+    parser.add_argument("--fault", help="only this fault: KIND:CALL:NTH or KIND:CALL:NTH:permanent")
     parser.add_argument("--trace", action="store_true", help="print every call of the history")
     parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes run them")
     parser.add_argument("--bugs", help="look for planted bugs: names with commas, or all")
     parser.add_argument("--bug", choices=sorted(BUGS), help="replay with this planted bug")
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="try every single fault in small histories"
+    )
     given = parser.parse_args()
     if given.bugs:
         names = sorted(BUGS) if given.bugs == "all" else given.bugs.split(",")
         return int(hunt_bugs(names, given.seeds, given.jobs) > 0)
     scenarios = [given.scenario] if given.scenario else sorted(SCENARIOS)
+    if given.exhaustive:
+        started_s = time.perf_counter()
+        failures = run_exhaustively(scenarios, given.jobs)
+        print(f"{time.perf_counter() - started_s:.1f} s")
+        return int(failures > 0)
     if given.seed is not None:
         keep = None
         if given.faults is not None:
@@ -117,7 +129,14 @@ def main() -> int:
             get_menu(scenario)  # before the bug: it must not change the faults of a seed
         with plant(given.bug):
             outcomes = [
-                run_seed(scenario, given.seed, keep=keep, keeps_trace=given.trace)
+                run_plan(
+                    scenario,
+                    given.seed,
+                    SingleFault.parse(given.fault).create_plan(),
+                    keeps_trace=given.trace,
+                )
+                if given.fault
+                else run_seed(scenario, given.seed, keep=keep, keeps_trace=given.trace)
                 for scenario in scenarios
             ]
         for outcome in outcomes:
