@@ -39,7 +39,7 @@ class PortSpec:
     fails_for_good: frozenset[str] = field(default=frozenset(), converter=_to_names)
     """Methods that are refused once one of them has failed: the state of the file is unknown."""
     parts: dict[str, "PortSpec"] = field(factory=dict)
-    """The objects that its methods return or yield, if they are ports too."""
+    """The objects that it has, or that its methods return or yield, if they are ports too."""
 
 
 @define(eq=False)
@@ -109,7 +109,8 @@ class Port:
         target = self._target
         form = _get_form(type(target), name)
         if form == "value":
-            return getattr(target, name)
+            value, part = getattr(target, name), self._spec.parts.get(name)
+            return value if part is None else Port(self._world, self._process, part, value)
         method = getattr(target, name)
         if name in self._spec.quiet:
             return method

@@ -1,12 +1,12 @@
 """In-memory raw partitions, with the same manifest format as on disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import PurePath
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tileferry.adapters.memory.cache import MemoryCacheLock
 from tileferry.adapters.memory.tile_store import MemoryTileStore
@@ -64,6 +64,7 @@ class MemoryOpenPartition:
         """Write the manifest; a sealed partition cannot be opened again."""
         if not self.manifest:
             self.tile_metadata_store.flush()
+            self.tile_store.flush()
             header = PartitionHeader(
                 key=self._key,
                 run_id=self._run_id,
@@ -149,6 +150,8 @@ class MemoryRawSink:
                 refuse_sealed(raw.root)
             if raw.area != area:
                 refuse_other_area(run_id, area)
+            # What an earlier process had buffered ended with it.
+            raw.tile_metadata_store = evolve(raw.tile_metadata_store)
             self._partitions[key, run_id] = raw
             yield raw
         finally:
@@ -175,6 +178,14 @@ class MemoryRawSink:
         name = format_manifest_name(sealed.run_id)
         header = ManifestReader.from_chunks([raw.manifest], name=name).header
         yield MemoryPartitionReader(header=header, raw=raw, name=name)
+
+    def lose_power(self, random: Callable[[], float]) -> None:
+        """Lose any of what was not flushed; a sealed partition is safe. ``random`` returns 0 to 1.
+        """
+        for raw in self._partitions.values():
+            if not raw.manifest:
+                raw.tile_store.lose_power(random)
+                raw.journals.lose_power(random)
 
     def _create_partition(
         self, key: PartitionKey, run_id: RunId, area: Area, imagery_date: date | None

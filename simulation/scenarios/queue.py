@@ -1,0 +1,327 @@
+"""Workers share a queue of runs and partitions, while operators submit, cancel and retry."""
+
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import partial
+from typing import Any, ClassVar
+
+from attrs import define, field
+
+from simulation.checkers.audit import AuditChecker
+from simulation.checkers.queue import (
+    LeaseChecker,
+    PartitionChecker,
+    QueueOrderChecker,
+    StateAuditChecker,
+)
+from simulation.faults import FaultKind, PortKind
+from simulation.ports import PortSpec
+from simulation.provider import SOURCE, SimulatedProvider
+from simulation.scenarios.base import LOGGER, Scenario
+from simulation.scenarios.download import PROVIDER, ZOOM, SimulatedDisk
+from simulation.scheduler import Process
+from simulation.threads import SimulatedHeartbeat, SimulatedWorkers, create_pace
+from tileferry.adapters.memory import MemoryIdempotencyStore, MemoryRawSink, MemoryWork
+from tileferry.application import (
+    DownloadSettings,
+    GroupLimits,
+    PartitionAcquisition,
+    RawDownloaderFactory,
+)
+from tileferry.application.control.control_calls import RetryingCalls
+from tileferry.application.control.key_expiry import KeyExpiry
+from tileferry.application.control.partition_control import OperatorOverride, PartitionControl
+from tileferry.application.control.run_control import RunControl
+from tileferry.application.control.run_handlers import AcquirePartitionHandler
+from tileferry.application.control.worker import RunHandler, RunResult, Worker, WorkerSettings
+from tileferry.domain.errors import (
+    InvalidValueError,
+    RateLimitedError,
+    SatelliteProviderError,
+)
+from tileferry.domain.partitions import PartitionKey, PartitionStatus
+from tileferry.domain.partitions.imagery_dates import ImageryDates
+from tileferry.domain.runs import (
+    Run,
+    RunKind,
+    RunPriority,
+    RunStatus,
+    Verdict,
+    VerdictOutcome,
+    WorkerId,
+    has_ended,
+)
+from tileferry.domain.state_machine import Actor
+from tileferry.domain.tiles import Area, ProviderFault, SectorClass, TileRange
+from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work
+
+QUEUE = PortSpec(name="queue", kind=PortKind.DATABASE, lock="work", quiet={"wait"})
+STORE = PortSpec(
+    name="store",
+    kind=PortKind.DATABASE,
+    lock="work",
+    parts={"open_unit": PortSpec(name="store.unit", kind=PortKind.DATABASE)},
+)
+KEYS = PortSpec(name="keys", kind=PortKind.DATABASE)
+WORK = PortSpec(name="work", kind=PortKind.PROVIDER)
+_JOURNAL = PortSpec(
+    name="raw.journal",
+    kind=PortKind.DISK,
+    quiet={"close"},
+    fails_for_good={"append", "flush", "finish", "read_into"},
+)
+RAW = PortSpec(
+    name="raw",
+    kind=PortKind.DISK,
+    parts={
+        "open": PortSpec(
+            name="raw.partition",
+            kind=PortKind.DISK,
+            parts={
+                "tile_store": PortSpec(
+                    name="raw.tiles", kind=PortKind.DISK, fails_for_good={"write_tile", "flush"}
+                ),
+                "tile_metadata_store": PortSpec(
+                    name="raw.rows", kind=PortKind.DISK, quiet={"insert_metadata"}
+                ),
+                "journals": PortSpec(
+                    name="raw.journals", kind=PortKind.DISK, parts={"open": _JOURNAL}
+                ),
+            },
+        ),
+        "open_reader": PortSpec(name="raw.reader", kind=PortKind.DISK_READ),
+    },
+)
+OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
+OTHER_SOURCE = "osm"
+POLL_S = (120.0, 900.0)
+"""How often a worker looks for work; histories of many days stay short."""
+
+
+def create_area(width: int) -> Area:
+    """Return an area of so many columns of one tile."""
+    span = TileRange(zoom=ZOOM, x_min=9_800, x_max=9_799 + width, y_min=5_500, y_max=5_500)
+    return Area(bbox=span.bounds, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR)
+
+
+@define(eq=False)
+class SimulatedJob:
+    """The work of runs that have no partition: a few steps, any of which may fail."""
+
+    scenario: "QueueScenario"
+
+    def do_step(self, run_id: str) -> None:
+        """Do a part of the work of a run."""
+        world = self.scenario.world
+        world.wait(0.1 + 20.0 * world.schedule.random() ** 3)
+        drawn = world.schedule.random()
+        if drawn < 0.03:
+            raise InvalidValueError(field="bbox", value=run_id, problem="cannot be served")
+        if drawn < 0.1:
+            raise SatelliteProviderError(reason="HTTP 503", fault=ProviderFault.UNREACHABLE)
+        if drawn < 0.14:
+            wait_s = (None, 5.0, 300.0)[int(world.schedule.random() * 3)]
+            raise RateLimitedError(url="https://tiles", attempts=1, retry_after_s=wait_s)
+
+
+@define(eq=False)
+class QueueScenario(Scenario):
+    """The database of the control plane, the raw partitions, and everybody who uses them."""
+
+    name: ClassVar[str] = "queue"
+    liveness_s: ClassVar[float] = 3 * 86_400.0
+    """The policy of a run waits up to an hour, that of a partition up to two, several times."""
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 3.0}
+    work: MemoryWork = field(init=False)
+    raw: MemoryRawSink = field(init=False)
+    keys: MemoryIdempotencyStore = field(init=False)
+    provider: SimulatedProvider = field(init=False)
+    jobs: list[Work] = field(factory=list, init=False)
+    batch: int = field(init=False)
+    poll_s: float = field(init=False)
+    leases: LeaseChecker = field(init=False)
+
+    def build(self) -> None:
+        world, chance = self.world, self.chance
+        self.work = MemoryWork(clock=world, audit_sink=self.audit_log)
+        self.raw = MemoryRawSink(clock=world)
+        self.keys = MemoryIdempotencyStore(clock=world)
+        self.provider = SimulatedProvider(world, page_size=2)
+        self.batch = chance.choice([1, 1, 2, 5])
+        self.poll_s = chance.choice(POLL_S)
+        area = create_area(chance.randint(1, 3))
+        for number in range(chance.randint(1, 4)):
+            source = chance.choice([SOURCE, OTHER_SOURCE])
+            self.jobs.append(DownloadArea(source=source, flight_id=f"F{number}", area=area))
+        if chance.random() < 0.5:
+            self.jobs.append(UploadFlight(source=SOURCE, flight_id="F0"))
+        self.jobs += [
+            AcquirePartition(key=create_key(day), area=area)
+            for day in range(1, 1 + chance.randint(1, 3))
+        ]
+        if chance.random() < 0.4:  # what is missing makes the validator reject a partition
+            tiles = list(area.coverage.tiles(SOURCE))
+            self.provider.absent.add(chance.choice(tiles))
+        self.add_checkers()
+        world.disks.append(self.raw.lose_power)
+        world.actions |= {
+            "cancel ": self.cancel_run,
+            "retry run ": self.retry_run,
+            "retry partition ": self.retry_partition,
+            "mark terminal ": self.mark_terminal,
+            "restock ": lambda _process: self.provider.absent.clear(),
+        }
+        world.start_process(Process(name="scheduler", main=self.submit_work))
+        for number in range(chance.randint(1, 3)):
+            world.start_process(
+                Process(name=f"worker-{number}", main=self.run_worker, is_awaited=False)
+            )
+
+    def add_checkers(self) -> None:
+        world = self.world
+        self.leases = LeaseChecker(world, self.work)
+        world.watch(self.leases)
+        world.watch(QueueOrderChecker(world, self.work))
+        world.watch(PartitionChecker(world, self.work, self.raw))
+        world.watch(StateAuditChecker(world, self.work, self.audit_log))
+        world.watch(AuditChecker(world, self.audit_log))
+
+    # Processes
+
+    def submit_work(self, process: Process) -> None:
+        """Submit all work, as a scheduler does, and wait until none is left to do."""
+        for work in self.jobs:
+            if isinstance(work, AcquirePartition):
+                if self.work.find_partition(work.key) is None:
+                    self.create_partitions(process).enqueue([work], actor=Actor.SCHEDULER)
+            elif work not in process.data.setdefault("submitted", []):
+                priority = self.chance.choice(list(RunPriority))
+                self.create_control(process).submit(work, actor=Actor.OPERATOR, priority=priority)
+                process.data["submitted"].append(work)
+        while self.is_busy():
+            self.world.wait(60.0)
+
+    def is_busy(self) -> bool:
+        """Return whether anything is still to be done without an operator."""
+        books = self.work._books
+        return bool(books.retries) or any(not has_ended(run) for run in books.runs.values())
+
+    def run_worker(self, process: Process) -> None:
+        """Run the command ``worker``, as the container wires it."""
+        name = WorkerId(f"{process.name}-{process.generation}")
+        process.data["worker"] = name
+        clock = self.create_clock(process)
+        job = self.connect(process, WORK, SimulatedJob(self))
+        handle = partial(self.handle_run, job)
+        handlers: Mapping[RunKind, RunHandler] = {
+            RunKind.DOWNLOAD_AREA: handle,
+            RunKind.UPLOAD_FLIGHT: handle,
+            RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(
+                partial(self.create_acquisition, process, clock)
+            ),
+        }
+        retrying = RetryingCalls(self.create_retry_manager(process, clock))
+        Worker(
+            name=name,
+            queue=self.connect(process, QUEUE, self.work),
+            control=self.create_control(process, calls=retrying),
+            partitions=self.create_partitions(process, calls=retrying),
+            keys=KeyExpiry(store=self.connect(process, KEYS, self.keys), calls=retrying),
+            handlers=handlers,
+            heartbeat=SimulatedHeartbeat(self.world, process),
+            clock=clock,
+            logger=LOGGER,
+            settings=WorkerSettings(
+                lease_s=60.0, batch=self.batch, poll_s=self.poll_s, sweep_s=self.poll_s
+            ),
+        ).run()
+
+    def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
+        """Do the steps of a run; its end depends on chance."""
+        for _ in range(3):
+            check()
+            job.do_step(run.run_id)
+        drawn = self.world.schedule.random()
+        outcome = VerdictOutcome.PASSED
+        if drawn < 0.2:
+            outcome = VerdictOutcome.NEEDS_REVIEW if drawn < 0.1 else VerdictOutcome.FAILED
+        reasons = () if outcome is VerdictOutcome.PASSED else ("some tiles are missing",)
+        return RunResult(verdict=Verdict(run_id=run.run_id, outcome=outcome, reasons=reasons))
+
+    def create_acquisition(self, process: Process, clock: Any) -> PartitionAcquisition:
+        retry = self.create_retry_manager(process, clock)
+        return PartitionAcquisition(
+            sink=self.connect(process, RAW, self.raw),
+            downloaders=RawDownloaderFactory(
+                provider=self.connect(process, PROVIDER, self.provider),
+                workers=SimulatedWorkers(self.world, process, 2),
+                retry=retry,
+                pace=create_pace(self.world, clock, 2),
+                clock=clock,
+                logger=LOGGER,
+                disk=lambda _folder: SimulatedDisk(),
+                free_space_reserve_bytes=0,
+                settings=DownloadSettings(group=GroupLimits(tiles_max=2)),
+            ),
+            clock=clock,
+            logger=LOGGER,
+            imagery=ImageryDates(source=SOURCE, is_dated=False, allow_undated=True),
+        )
+
+    def create_control(self, process: Process, **options: Any) -> RunControl:
+        return RunControl(
+            queue=self.connect(process, QUEUE, self.work),
+            store=self.connect(process, STORE, self.work),
+            logger=LOGGER,
+            new_run_id=self.new_id,
+            **options,
+        )
+
+    def create_partitions(self, process: Process, **options: Any) -> PartitionControl:
+        return PartitionControl(
+            store=self.connect(process, STORE, self.work),
+            raw=self.connect(process, RAW, self.raw),
+            logger=LOGGER,
+            new_run_id=self.new_id,
+            **options,
+        )
+
+    # Operators, who are sometimes wrong: what is refused must change nothing
+
+    def pick_run(self, *statuses: RunStatus) -> Run | None:
+        runs = [run for run in self.work._books.runs.values() if run.status in statuses]
+        return self._pick(sorted(runs, key=lambda run: run.run_id))
+
+    def _pick(self, items: list[Any]) -> Any:
+        return items[int(self.world.schedule.random() * len(items))] if items else None
+
+    def cancel_run(self, process: Process) -> None:
+        run = self.pick_run(*RunStatus)
+        if run is not None:
+            self.create_control(process).cancel(run.run_id, reason="simulated", by="ann")
+
+    def retry_run(self, process: Process) -> None:
+        run = self.pick_run(*RunStatus)
+        if run is not None:
+            self.create_control(process).retry_now(run.run_id, reason="simulated", by="ann")
+
+    def retry_partition(self, process: Process) -> None:
+        key = self._pick(sorted(self.work._books.partitions, key=str))
+        if key is not None:
+            self.create_partitions(process).retry([key], OVERRIDE)
+
+    def mark_terminal(self, process: Process) -> None:
+        failed = [
+            key
+            for key, one in self.work._books.partitions.items()
+            if one.status is PartitionStatus.FAILED
+        ]
+        key = self._pick(sorted(failed, key=str))
+        if key is not None:
+            self.create_partitions(process).mark_terminal([key], OVERRIDE)
+
+
+def create_key(day: int) -> PartitionKey:
+    return PartitionKey(
+        source=SOURCE, customer_id="acme", query_name="city", logical_date=date(2026, 10, day)
+    )
