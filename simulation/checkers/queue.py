@@ -12,11 +12,12 @@ from typing import ClassVar
 from attrs import define, field
 
 from simulation.checkers.base import Checker
+from simulation.scheduler import Process
 from simulation.world import Call
 from tileferry.adapters.memory import MemoryAuditSink, MemoryRawSink, MemoryWork
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.partitions import Partition, PartitionKey
-from tileferry.domain.runs import Run, RunId
+from tileferry.domain.runs import Run, RunId, SourceGate, has_ended
 
 COMMITS = ("queue.exchange", "queue.claim", "queue.renew", "queue.complete", "store.open_unit.end")
 """The calls that change runs or partitions."""
@@ -27,7 +28,7 @@ RUN_MOVES = {
 }
 PARTITION_MOVES = {"pending": {"success", "failed"}, "failed": {"pending"}}
 VERDICTS = {"passed", "needs_review", "failed"}
-RETRIES_MAX, RESCUES_MAX = 9, 5
+RETRIES_MAX, RESCUES_MAX, ATTEMPTS_MAX = 9, 6, 4
 
 
 @define(eq=False)
@@ -69,7 +70,7 @@ class LeaseChecker(WorkChecker):
     """Runs follow the declared moves; only the holder of a valid claim ends one."""
 
     invariants: ClassVar[tuple[int, ...]] = (9, 12, 13)
-    _charged: Counter[RunId] = field(factory=Counter, init=False)
+    _stale_steps: Counter[tuple[str, int, str, int]] = field(factory=Counter, init=False)
 
     def check_run(self, call: Call, before: Run | None, after: Run) -> None:
         if before is None:
@@ -103,6 +104,14 @@ class LeaseChecker(WorkChecker):
             )
         self.check_counts(before, after)
 
+    def compare(self, call: Call) -> None:
+        super().compare(call)
+        keys = Counter(
+            run.dedupe_key for run in self.runs.values() if run.dedupe_key and not has_ended(run)
+        )
+        twice = [key for key, count in keys.items() if count > 1]
+        self.require(not twice, f"two runs do the same work: {twice}")
+
     def check_claim(self, before: Run) -> None:
         """Check that a run was free and due."""
         now = self.get_now()
@@ -128,6 +137,18 @@ class LeaseChecker(WorkChecker):
                 f"{after.run_id} was rescued while its lease was valid",
             )
 
+    def check_step(self, process: Process, run: Run) -> None:
+        """Check a step of work: a worker that lost its claim notices before the next one."""
+        known = self.work._books.runs[run.run_id]
+        if (known.status, known.lease_epoch) == ("processing", run.lease_epoch):
+            return
+        claim = process.name, process.generation, run.run_id, run.lease_epoch
+        self._stale_steps[claim] += 1
+        self.require(
+            self._stale_steps[claim] == 1,
+            f"{process.name} goes on with {run.run_id}, which it lost",
+        )
+
     def at_end(self) -> None:
         for run_id, attempts in self.work._books.attempts.items():
             epochs = [attempt.epoch for attempt in attempts]
@@ -142,10 +163,18 @@ class QueueOrderChecker(WorkChecker):
 
     invariants: ClassVar[tuple[int, ...]] = (13, 23)
     _claimed: list[Run] = field(factory=list, init=False)
+    _gates: dict[str, SourceGate] = field(factory=dict, init=False)
 
     def compare(self, call: Call) -> None:
         before = self.runs
         gates = dict(self.work._books.gates)
+        for source, gate in self._gates.items():
+            was, now_is = gate.closed_until, gates[source].closed_until
+            self.require(
+                was is None or (now_is is not None and now_is >= was),
+                f"the gate of {source} opens at {now_is} instead of {was}",
+            )
+        self._gates = gates
         super().compare(call)
         taken, self._claimed = self._claimed, []
         now = self.get_now()
@@ -188,9 +217,9 @@ class PartitionChecker(WorkChecker):
     raw: MemoryRawSink
     _manifests: dict[RunId, str] = field(factory=dict, init=False)
 
-    def check_partition(  # of the base
+    def check_partition(
         self,
-        call: Call,  # noqa: ARG002  # of the base
+        call: Call,
         before: Partition | None,
         after: Partition,
     ) -> None:
@@ -215,6 +244,15 @@ class PartitionChecker(WorkChecker):
             self.require(
                 after.last_run_id != before.last_run_id, f"{key} is tried again under the same run"
             )
+            if "worker" in call.process.data:
+                self.require(
+                    not (before.abandoned or before.terminal_marker),
+                    f"{key} is tried again, although that is for an operator to decide",
+                )
+                self.require(
+                    before.attempt_count < ATTEMPTS_MAX,
+                    f"{key} is tried again after {before.attempt_count} attempts",
+                )
         if was == "success" and before.current_run_id is not None:
             self.require(after.current_run_id is not None, f"{key} is not readable any more")
         self.check_readable(after)
@@ -248,6 +286,12 @@ class PartitionChecker(WorkChecker):
 
     def at_end(self) -> None:
         self.after_power_loss()
+        for partition in self.work._books.partitions.values():
+            run_id = partition.active_run_id
+            self.require(
+                run_id is None or not has_ended(self.work._books.runs[run_id]),
+                f"{partition.key} waits for run {run_id}, which has ended",
+            )
         for key, verdicts in self.work._books.verdicts.items():
             runs = [verdict.run_id for verdict in verdicts]
             self.require(len(set(runs)) == len(runs), f"{key} was judged twice for one run")

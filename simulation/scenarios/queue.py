@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from simulation.checkers.audit import AuditChecker
 from simulation.checkers.queue import (
@@ -18,9 +19,11 @@ from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
 from simulation.provider import SOURCE, SimulatedProvider
 from simulation.scenarios.base import LOGGER, Scenario
-from simulation.scenarios.download import PROVIDER, ZOOM, SimulatedDisk
+from simulation.scenarios.cache import SimulatedDisk
+from simulation.scenarios.download import PROVIDER, ZOOM
 from simulation.scheduler import Process
 from simulation.threads import SimulatedHeartbeat, SimulatedWorkers, create_pace
+from simulation.world import World
 from tileferry.adapters.memory import MemoryIdempotencyStore, MemoryRawSink, MemoryWork
 from tileferry.application import (
     DownloadSettings,
@@ -31,6 +34,7 @@ from tileferry.application import (
 from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import OperatorOverride, PartitionControl
+from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.run_handlers import AcquirePartitionHandler
 from tileferry.application.control.worker import RunHandler, RunResult, Worker, WorkerSettings
@@ -41,6 +45,7 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.partitions.imagery_dates import ImageryDates
+from tileferry.domain.retry import RUN_POLICY
 from tileferry.domain.runs import (
     Run,
     RunKind,
@@ -94,8 +99,9 @@ RAW = PortSpec(
 )
 OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
 OTHER_SOURCE = "osm"
-POLL_S = (120.0, 900.0)
-"""How often a worker looks for work; histories of many days stay short."""
+POLL_S = (40.0, 300.0)
+POLICIES = WorkPolicies(run=evolve(RUN_POLICY, max_retry_after_s=1_800.0))
+"""A source cannot ask for more than half an hour, so that histories stay short."""
 
 
 def create_area(width: int) -> Area:
@@ -108,15 +114,18 @@ def create_area(width: int) -> Area:
 class SimulatedJob:
     """The work of runs that have no partition: a few steps, any of which may fail."""
 
-    scenario: "QueueScenario"
+    world: World
+    leases: LeaseChecker
+    process: Process
 
-    def do_step(self, run_id: str) -> None:
+    def do_step(self, run: Run) -> None:
         """Do a part of the work of a run."""
-        world = self.scenario.world
+        world = self.world
+        self.leases.check_step(self.process, run)
         world.wait(0.1 + 20.0 * world.schedule.random() ** 3)
         drawn = world.schedule.random()
         if drawn < 0.03:
-            raise InvalidValueError(field="bbox", value=run_id, problem="cannot be served")
+            raise InvalidValueError(field="bbox", value=run.run_id, problem="cannot be served")
         if drawn < 0.1:
             raise SatelliteProviderError(reason="HTTP 503", fault=ProviderFault.UNREACHABLE)
         if drawn < 0.14:
@@ -131,7 +140,7 @@ class QueueScenario(Scenario):
     name: ClassVar[str] = "queue"
     liveness_s: ClassVar[float] = 3 * 86_400.0
     """The policy of a run waits up to an hour, that of a partition up to two, several times."""
-    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 3.0}
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 3.0, FaultKind.STOP: 4.0}
     work: MemoryWork = field(init=False)
     raw: MemoryRawSink = field(init=False)
     keys: MemoryIdempotencyStore = field(init=False)
@@ -166,6 +175,8 @@ class QueueScenario(Scenario):
         world.disks.append(self.raw.lose_power)
         world.actions |= {
             "cancel ": self.cancel_run,
+            "resubmit ": self.resubmit,
+            "stop worker ": self.stop_worker,
             "retry run ": self.retry_run,
             "retry partition ": self.retry_partition,
             "mark terminal ": self.mark_terminal,
@@ -207,11 +218,17 @@ class QueueScenario(Scenario):
         return bool(books.retries) or any(not has_ended(run) for run in books.runs.values())
 
     def run_worker(self, process: Process) -> None:
-        """Run the command ``worker``, as the container wires it."""
-        name = WorkerId(f"{process.name}-{process.generation}")
-        process.data["worker"] = name
+        """Run the command ``worker`` again and again: an operator may stop it."""
+        for start in count(1):
+            process.data["worker"] = WorkerId(f"{process.name}-{process.generation}-{start}")
+            process.data["stopping"] = False
+            self.create_worker(process, process.data["worker"]).run()
+            self.world.wait(5.0)
+
+    def create_worker(self, process: Process, name: WorkerId) -> Worker:
+        """Return a worker, as the container wires it."""
         clock = self.create_clock(process)
-        job = self.connect(process, WORK, SimulatedJob(self))
+        job = self.connect(process, WORK, SimulatedJob(self.world, self.leases, process))
         handle = partial(self.handle_run, job)
         handlers: Mapping[RunKind, RunHandler] = {
             RunKind.DOWNLOAD_AREA: handle,
@@ -221,7 +238,7 @@ class QueueScenario(Scenario):
             ),
         }
         retrying = RetryingCalls(self.create_retry_manager(process, clock))
-        Worker(
+        return Worker(
             name=name,
             queue=self.connect(process, QUEUE, self.work),
             control=self.create_control(process, calls=retrying),
@@ -234,13 +251,14 @@ class QueueScenario(Scenario):
             settings=WorkerSettings(
                 lease_s=60.0, batch=self.batch, poll_s=self.poll_s, sweep_s=self.poll_s
             ),
-        ).run()
+            is_stopping=lambda: bool(process.data.get("stopping")),
+        )
 
     def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do the steps of a run; its end depends on chance."""
         for _ in range(3):
             check()
-            job.do_step(run.run_id)
+            job.do_step(run)
         drawn = self.world.schedule.random()
         outcome = VerdictOutcome.PASSED
         if drawn < 0.2:
@@ -274,6 +292,7 @@ class QueueScenario(Scenario):
             store=self.connect(process, STORE, self.work),
             logger=LOGGER,
             new_run_id=self.new_id,
+            policies=POLICIES,
             **options,
         )
 
@@ -283,6 +302,7 @@ class QueueScenario(Scenario):
             raw=self.connect(process, RAW, self.raw),
             logger=LOGGER,
             new_run_id=self.new_id,
+            policies=POLICIES,
             **options,
         )
 
@@ -294,6 +314,13 @@ class QueueScenario(Scenario):
 
     def _pick(self, items: list[Any]) -> Any:
         return items[int(self.world.schedule.random() * len(items))] if items else None
+
+    def resubmit(self, process: Process) -> None:
+        job = self._pick([job for job in self.jobs if not isinstance(job, AcquirePartition)])
+        self.create_control(process).submit(job, actor=Actor.OPERATOR)
+
+    def stop_worker(self, _process: Process) -> None:
+        self.world.processes["worker-0"].data["stopping"] = True
 
     def cancel_run(self, process: Process) -> None:
         run = self.pick_run(*RunStatus)
