@@ -189,6 +189,8 @@ class FaultMenu:
     """How often each is made."""
     kinds: dict[str, PortKind]
     actions: tuple[str, ...] = ()
+    early: float = 1.0
+    """Above 1, faults come early: for scenarios whose histories differ much in length."""
     weights: dict[FaultKind, float] = field(factory=dict)
     """How often a kind is drawn, if not once as often as the others; 0: never."""
 
@@ -205,12 +207,12 @@ def _draw_fault(number: int, chance: Random, menu: FaultMenu) -> Fault:
     kinds = [kind for kind in FaultKind if menu.actions or kind is not FaultKind.OPERATOR]
     kind = chance.choices(kinds, [menu.weights.get(one, 1.0) for one in kinds])[0]
     call: str | None = None
-    nth = chance.randint(1, max(1, 2 * sum(menu.calls.values())))
+    nth = _draw_number(chance, max(1, 2 * sum(menu.calls.values())), menu.early)
     if chance.random() < 0.6:  # rare calls as often as common ones
         names = [name for name, port in menu.kinds.items() if port in TARGETS[kind]]
         if names:
             call = chance.choice(sorted(names))
-            nth = chance.randint(1, menu.calls[call] + 2)
+            nth = _draw_number(chance, menu.calls[call] + 2, menu.early)
     least_s, most_s = _LASTING_S.get(kind, (0.0, 0.0))
     lasts_s = least_s * (most_s / least_s) ** chance.random() if least_s else 0.0
     return Fault(
@@ -222,3 +224,9 @@ def _draw_fault(number: int, chance: Random, menu: FaultMenu) -> Fault:
         amount=chance.choice(_JUMPS_S) if kind is FaultKind.CLOCK_JUMP else 0.0,
         action=chance.choice(menu.actions) if kind is FaultKind.OPERATOR else "",
     )
+
+
+def _draw_number(chance: Random, most: int, early: float) -> int:
+    if early == 1.0:
+        return chance.randint(1, most)
+    return 1 + int(most * chance.random() ** early)

@@ -81,6 +81,7 @@ def get_menu(scenario: str) -> FaultMenu:
         kinds=dict(sorted(kinds.items())),
         actions=tuple(sorted(actions)),
         weights=SCENARIOS[scenario].weights,
+        early=SCENARIOS[scenario].early,
     )
 
 

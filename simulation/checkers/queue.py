@@ -138,9 +138,11 @@ class LeaseChecker(WorkChecker):
             )
 
     def check_step(self, process: Process, run: Run) -> None:
-        """Check a step of work: a worker that lost its claim notices before the next one."""
-        known = self.work._books.runs[run.run_id]
-        if (known.status, known.lease_epoch) == ("processing", run.lease_epoch):
+        """Check a step of work: a worker whose run another one has notices before the next step.
+
+        A cancel is noticed later, at the next heartbeat.
+        """
+        if self.work._books.runs[run.run_id].lease_epoch == run.lease_epoch:
             return
         claim = process.name, process.generation, run.run_id, run.lease_epoch
         self._stale_steps[claim] += 1

@@ -30,6 +30,7 @@ class Scenario:
     liveness_s: ClassVar[float] = 4 * 3600.0
     """The simulated time after the last fault within which everything must end."""
     weights: ClassVar[dict[FaultKind, float]] = {}
+    early: ClassVar[float] = 1.0
     world: World
     chance: Random = field(init=False)
     """Decides about the size and the settings of this world, not about its history."""

@@ -99,7 +99,8 @@ RAW = PortSpec(
 )
 OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
 OTHER_SOURCE = "osm"
-POLL_S = (40.0, 300.0)
+POLL_S = (20.0, 300.0)
+LEASE_S = 20.0
 POLICIES = WorkPolicies(run=evolve(RUN_POLICY, max_retry_after_s=1_800.0))
 """A source cannot ask for more than half an hour, so that histories stay short."""
 
@@ -140,7 +141,8 @@ class QueueScenario(Scenario):
     name: ClassVar[str] = "queue"
     liveness_s: ClassVar[float] = 3 * 86_400.0
     """The policy of a run waits up to an hour, that of a partition up to two, several times."""
-    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 3.0, FaultKind.STOP: 4.0}
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 10.0}
+    early: ClassVar[float] = 3.0
     work: MemoryWork = field(init=False)
     raw: MemoryRawSink = field(init=False)
     keys: MemoryIdempotencyStore = field(init=False)
@@ -177,6 +179,8 @@ class QueueScenario(Scenario):
             "cancel ": self.cancel_run,
             "resubmit ": self.resubmit,
             "stop worker ": self.stop_worker,
+            "suspend briefly ": partial(self.suspend_worker, 2 * LEASE_S),
+            "suspend ": partial(self.suspend_worker, 10 * LEASE_S),
             "retry run ": self.retry_run,
             "retry partition ": self.retry_partition,
             "mark terminal ": self.mark_terminal,
@@ -249,20 +253,20 @@ class QueueScenario(Scenario):
             clock=clock,
             logger=LOGGER,
             settings=WorkerSettings(
-                lease_s=60.0, batch=self.batch, poll_s=self.poll_s, sweep_s=self.poll_s
+                lease_s=LEASE_S, batch=self.batch, poll_s=self.poll_s, sweep_s=self.poll_s
             ),
             is_stopping=lambda: bool(process.data.get("stopping")),
         )
 
     def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do the steps of a run; its end depends on chance."""
-        for _ in range(3):
+        for _ in range(5):
             check()
             job.do_step(run)
         drawn = self.world.schedule.random()
         outcome = VerdictOutcome.PASSED
-        if drawn < 0.2:
-            outcome = VerdictOutcome.NEEDS_REVIEW if drawn < 0.1 else VerdictOutcome.FAILED
+        if drawn < 0.5:
+            outcome = VerdictOutcome.NEEDS_REVIEW if drawn < 0.25 else VerdictOutcome.FAILED
         reasons = () if outcome is VerdictOutcome.PASSED else ("some tiles are missing",)
         return RunResult(verdict=Verdict(run_id=run.run_id, outcome=outcome, reasons=reasons))
 
@@ -321,6 +325,14 @@ class QueueScenario(Scenario):
 
     def stop_worker(self, _process: Process) -> None:
         self.world.processes["worker-0"].data["stopping"] = True
+
+    def suspend_worker(self, seconds: float, _process: Process) -> None:
+        """Close the lid of a laptop whose worker is busy, past its lease."""
+        run = self.pick_run(RunStatus.PROCESSING)
+        if run is not None:
+            for process in self.world.processes.values():
+                if process.data.get("worker") == run.lease_owner:
+                    process.stopped_until_s = self.world.time_s + seconds
 
     def cancel_run(self, process: Process) -> None:
         run = self.pick_run(*RunStatus)
