@@ -180,8 +180,7 @@ class MemoryRawSink:
         yield MemoryPartitionReader(header=header, raw=raw, name=name)
 
     def lose_power(self, random: Callable[[], float]) -> None:
-        """Lose any of what was not flushed; a sealed partition is safe. ``random`` returns 0 to 1.
-        """
+        """Lose any unflushed part of the unsealed partitions; ``random`` returns 0 to 1."""
         for raw in self._partitions.values():
             if not raw.manifest:
                 raw.tile_store.lose_power(random)

@@ -314,7 +314,8 @@ class QueueScenario(Scenario):
 
     def pick_run(self, *statuses: RunStatus) -> Run | None:
         runs = [run for run in self.work._books.runs.values() if run.status in statuses]
-        return self._pick(sorted(runs, key=lambda run: run.run_id))
+        picked: Run | None = self._pick(sorted(runs, key=lambda run: run.run_id))
+        return picked
 
     def _pick(self, items: list[Any]) -> Any:
         return items[int(self.world.schedule.random() * len(items))] if items else None
