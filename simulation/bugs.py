@@ -155,9 +155,6 @@ def _plant_in_queue(place: str, old: str, new: str) -> Bug:
 
 
 BUGS |= {
-    "expired_lease_is_renewed": _plant_in_queue(
-        "domain.runs.transitions:renew", "if is_lease_expired(run, now):", "if False:"
-    ),
     "lease_holder_is_not_checked": _plant_in_queue(
         "domain.runs.transitions:check_lease_holder",
         "(owner, epoch) != (run.lease_owner, run.lease_epoch)",
@@ -175,11 +172,11 @@ BUGS |= {
     ),
     "lost_lease_is_not_noticed": _plant_in_queue(
         "application.control.run_claims:LeasedRuns.check",
-        "self.clock.monotonic() >=",
-        "False and self.clock.monotonic() >=",
+        "raise lease_lost_error(run)",
+        "pass",
     ),
     "refused_renewal_counts": _plant_in_queue(
-        "application.control.run_claims:LeasedRuns.renew_leases",
+        "application.control.run_claims:LeasedRuns._renew",
         "until_s if run.run_id in renewed else 0.0",
         "until_s",
     ),

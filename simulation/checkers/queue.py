@@ -97,11 +97,6 @@ class LeaseChecker(WorkChecker):
                 before.lease_owner == worker,
                 f"{after.run_id} of {before.lease_owner} was changed by {call.process.name}",
             )
-        if keeps:
-            self.require(
-                before.lease_expires_at is not None and before.lease_expires_at > self.get_now(),
-                f"the expired lease of {after.run_id} was renewed",
-            )
         self.check_counts(before, after)
 
     def compare(self, call: Call) -> None:
