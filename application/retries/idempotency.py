@@ -2,7 +2,8 @@
 
 A key is claimed before the operation runs, under a lease that is renewed while it runs. The result
 is recorded; after a failure the key is released, unless final failures are kept. If the store is
-unavailable, or the result could not be stored, the operation does not run.
+unavailable, or the result could not be stored, the operation does not run. A retry of the operation
+runs only after its claim was renewed.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from tileferry.application.retries.idempotent_call import (
     check_claim,
     check_content,
     get_outcome,
+    missing_dependency_error,
     note_effect,
     unwrap_last_refusal,
 )
@@ -36,7 +38,6 @@ from tileferry.domain.errors import (
     IdempotencyConflictError,
     IdempotencyInProgressError,
     IdempotencyLostError,
-    MisuseError,
     RecordedFailureError,
     ResultNotStorableError,
 )
@@ -104,6 +105,7 @@ class IdempotencyManager:
         record = self._claim(call)
         if not isinstance(record.state, InProgress):
             return self._return_stored(record, call)
+        call.on_claimed(partial(self.store.renew, record, lease=self.lease))
         with self._start_renewal(record):
             try:
                 result = operation()
@@ -123,6 +125,8 @@ class IdempotencyManager:
         record = await self._claim_async(call)
         if not isinstance(record.state, InProgress):
             return await self._run_off_loop(partial(self._return_stored, record, call))
+        renew = partial(self.store.renew, record, lease=self.lease)
+        call.on_claimed(partial(self._run_off_loop, renew))
         async with self._start_renewal_async(record):
             try:
                 result = await operation()
@@ -159,9 +163,7 @@ class IdempotencyManager:
     def record_result_sync(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, JsonValue] | None = None
     ) -> None:
-        """Record a result under an unused key; a claimed key, or one with another result, is
-        refused.
-        """
+        """Record a result under a key; refuse one that is claimed or has another result."""
         context = CallContext(
             category=RetryCategory.KV_PUT, operation="record_result", additional_context=metadata
         )
@@ -388,18 +390,10 @@ class IdempotencyManager:
     @property
     def _async_sleep(self) -> AsyncSleep:
         if self.sleep is None:
-            raise _missing_dependency_error("sleep")
+            raise missing_dependency_error("sleep")
         return self.sleep
 
     async def _run_off_loop(self, call: Callable[[], Result]) -> Result:
         if self.offload is None:
-            raise _missing_dependency_error("offload")
+            raise missing_dependency_error("offload")
         return await self.offload(call)
-
-
-def _missing_dependency_error(name: str) -> MisuseError:
-    return MisuseError(
-        what=f"IdempotencyManager.{name}",
-        problem="is required for asynchronous calls",
-        remedy="pass asyncio.sleep and asyncio.to_thread, or use the synchronous calls",
-    )

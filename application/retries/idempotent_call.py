@@ -52,6 +52,11 @@ class IdempotentCall:
     """Called with the action taken for the key."""
     is_final: Callable[[Exception], bool] = lambda error: not isinstance(error, RetryError)
     """Returns whether a failure is recorded for later callers."""
+    on_claimed: Callable[[Callable[[], Any]], None] = lambda _renew: None
+    """Called before the operation with a function that renews the claim, and raises if it is lost.
+
+    For the asynchronous form, the function returns an awaitable.
+    """
 
 
 @define
@@ -124,3 +129,12 @@ def note_effect() -> Iterator[None]:
     except Exception as error:
         error.add_note("the operation was carried out, but its result is not recorded")
         raise
+
+
+def missing_dependency_error(name: str) -> MisuseError:
+    """Return the error of an asynchronous call without ``sleep`` or ``offload``."""
+    return MisuseError(
+        what=f"IdempotencyManager.{name}",
+        problem="is required for asynchronous calls",
+        remedy="pass asyncio.sleep and asyncio.to_thread, or use the synchronous calls",
+    )

@@ -1,6 +1,7 @@
 """One call of the retry manager: key, retries, audit and telemetry."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from logging import Logger
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -178,6 +179,10 @@ class ManagedCall:
     classifier: Classifier | None
     watch: SafeCallObserver | None = None
     _final: BaseException | None = None
+    _renew_claim: Callable[[], Any] = field(default=lambda: None)
+    _was_called: bool = False
+    _claim_error: BaseException | None = None
+    """The claim was lost, or the store cannot answer: the operation must not run again."""
 
     def run(
         self,
@@ -196,7 +201,7 @@ class ManagedCall:
                 result = self._drive(call)
             else:
                 result = self.manager.get_idempotency_manager().run_once(
-                    partial(self._drive, call),
+                    partial(self._drive, partial(self._call_under_claim, call)),
                     self._to_idempotent_call(payload, when_busy, result_type),
                 )
         except BaseException as error:
@@ -222,7 +227,7 @@ class ManagedCall:
                 result = await self._drive_async(call)
             else:
                 result = await self.manager.get_idempotency_manager().run_once_async(
-                    partial(self._drive_async, call),
+                    partial(self._drive_async, partial(self._call_under_claim_async, call)),
                     self._to_idempotent_call(payload, when_busy, result_type),
                 )
         except BaseException as error:
@@ -240,6 +245,34 @@ class ManagedCall:
         return drive_async(
             call, manager.clock, manager.tokens, manager.sleep, manager.offload, self.begin
         )
+
+    def _call_under_claim(self, call: Callable[[], Result]) -> Result:
+        """Call; before a retry, renew the claim, so that no other caller has run the operation."""
+        if self._was_called:
+            with self._note_claim_error():
+                self._renew_claim()
+        self._was_called = True
+        return call()
+
+    def _call_under_claim_async(self, call: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+        if self._was_called:
+            return self._call_again_async(call)
+        self._was_called = True
+        return call()
+
+    async def _call_again_async(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        with self._note_claim_error():
+            await self._renew_claim()
+        return await call()
+
+    @contextmanager
+    def _note_claim_error(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._claim_error = error
+            error.add_note("the operation had failed before, and was not tried again")
+            raise
 
     def begin(self, started_s: float) -> RetryState:
         """Return the state that its first failure creates."""
@@ -274,7 +307,11 @@ class ManagedCall:
             result_type=result_type,
             observe=None if self.watch is None else self.watch.on_idempotency,
             is_final=self._is_final,
+            on_claimed=self._keep_renewal,
         )
+
+    def _keep_renewal(self, renew: Callable[[], Any]) -> None:
+        self._renew_claim = renew
 
     def _is_final(self, error: Exception) -> bool:
         """Return whether the operation raised this error and it was classified as final.
@@ -285,6 +322,8 @@ class ManagedCall:
 
     def _classify(self, error: BaseException) -> ErrorClass:
         self._final = None
+        if error is self._claim_error:
+            return Final()  # not an error of the operation: it is not recorded
         found = classify_failure(error, self.policy, self.classifier)
         self._final = error if isinstance(found, Final) else None
         return found

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from attrs import define, field
@@ -23,48 +24,55 @@ class IdempotencyChecker(Checker):
     lease_s: float
     results: dict[str, list[Any]] = field(factory=lambda: defaultdict(list))
     """What was recorded for each key, each time."""
-    _fresh: dict[tuple[str, str], float] = field(factory=dict)
-    """When a process claimed a key whose operation it has not begun."""
+    _confirmed: dict[tuple[str, str, int], float] = field(factory=dict)
+    """When the store last told a process that it holds a key, since its last attempt."""
     _holders: dict[tuple[str, str], Process] = field(factory=dict)
 
     def handlers(self) -> Mapping[str, Callable[[Call], None]]:
         return {
             "keys.claim": self.note_claim,
+            "keys.renew": self.note_renewal,
             "keys.complete": self.note_result,
             "effects.perform": self.note_attempt,
             "keys.clear": self.note_clear,
         }
 
     def note_claim(self, call: Call) -> None:
-        """Note which process made a claim; an answer that is lost counts too."""
+        """Note which process made a claim; it took effect even if its answer was lost."""
         self._holders[call.args[0], call.kwargs["owner"]] = call.process
-        self._fresh[call.args[0], call.process.name] = self.world.time_s
+        self._confirm(call.args[0], call)
+
+    def note_renewal(self, call: Call) -> None:
+        """Note that a process still holds a key."""
+        self._confirm(call.args[0].key, call)
+
+    def _confirm(self, key: str, call: Call) -> None:
+        if call.error is None:
+            self._confirmed[_name_attempts(key, call.process)] = self.world.time_s
 
     def note_clear(self, call: Call) -> None:
-        """Note that an operator took the key away from whoever claimed it."""
-        for key, process in list(self._fresh):
-            if key == call.args[0]:
-                del self._fresh[key, process]
+        """Note that an operator took the key away from whoever claimed it, who cannot know."""
+        for name in self._confirmed:
+            if name[0] == call.args[0]:
+                self._confirmed[name] = -inf
 
     def note_attempt(self, call: Call) -> None:
-        """Note that the next attempt is a retry."""
-        self._fresh.pop((call.args[0], call.process.name), None)
+        """Note that the next attempt needs another look at the claim."""
+        self._confirmed.pop(_name_attempts(call.args[0], call.process), None)
 
     def begin_operation(self, key: str, process: Process) -> None:
-        """Check that an operation may begin now.
-
-        Its retries are not checked: they go on when the claim is lost meanwhile, because its lease
-        ended or an operator cleared the key.
-        """
-        claimed_s = self._fresh.get((key, process.name))
-        # A process that stood still between its claim and its operation cannot know of its delay.
-        is_first = claimed_s is not None and self.world.time_s < claimed_s + self.lease_s
+        """Check that an attempt of an operation, the first or a retry, may begin now."""
         self.world.checks += 1
+        confirmed_s = self._confirmed.get(_name_attempts(key, process))
+        self.require(
+            confirmed_s is not None, f"{process.name} runs {key} without a look at its claim"
+        )
         record = self.store._records.get(key)
         if record is None:
             self.require(self.world.call_counts["keys.clear"], f"{key} runs without a claim")
             return
-        if is_first:
+        # A process that stood still after it looked cannot know that its lease ended.
+        if confirmed_s is not None and self.world.time_s < confirmed_s + self.lease_s:
             self.require(isinstance(record.state, InProgress), f"{key} runs after it has ended")
             holder = self._holders.get((key, record.owner))
             self.require(holder is process, f"{process.name} runs {key}, claimed by {record.owner}")
@@ -87,3 +95,7 @@ class IdempotencyChecker(Checker):
         self.world.checks += 1
         known = self.results[key]
         self.require(value in known, f"a caller of {key} got {value}, recorded are {known}")
+
+
+def _name_attempts(key: str, process: Process) -> tuple[str, str, int]:
+    return key, process.name, process.generation

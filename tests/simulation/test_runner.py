@@ -33,6 +33,8 @@ def test_no_seed_of_the_slice_violates_an_invariant(scenario: str) -> None:
     [
         ("upload", 20782),  # a tile whose attempts were spent was sent once more
         ("upload", 21415),
+        ("idempotency", 69),  # a retry went on after another caller had recorded its result
+        ("idempotency", 90),
     ],
 )
 def test_seed_that_found_a_bug_passes(scenario: str, seed: int) -> None:
