@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import typed_settings as ts
 from attrs import evolve
-from typed_settings import cls_utils
 from typed_settings.converters import PathConverter, get_default_ts_converter
 
 from tileferry.domain.errors import InvalidValueError, Remedy
@@ -37,10 +36,6 @@ from tileferry.entrypoints.config.setting_names import (
 )
 
 _Path = TypeVar("_Path", bound=Path)
-
-# The library would parse the source of every class for help texts of command lines that it builds.
-# That takes twice as long as starting Python, and our commands are not built by it.
-cls_utils._get_attr_docs = lambda cls: {}  # noqa: ARG005, SLF001  # it has no setting for this
 
 
 def load_config(file: Path | None = None) -> Config:
