@@ -115,7 +115,9 @@ class Database:
         """Run a block in a transaction; the block appends the transaction id to the list.
 
         The id is ``None`` if nothing was changed. For callers that get the id from one of their
-        statements; ``transaction`` queries it instead.
+        statements; ``transaction`` queries it instead. If the answer to the commit was lost and the
+        server says that it committed, the id is in the list twice. After a crash a server may give
+        the id of a transaction that it lost to another one, so the caller should look at its rows.
         """
         with translate_database_errors():
             xid_holder: list[str | None] = []
@@ -138,6 +140,7 @@ class Database:
                 xid = xid_holder[0]
                 if xid is None or not self._has_committed(xid, lost=lost):
                     raise lost
+                xid_holder.append(xid)
 
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:

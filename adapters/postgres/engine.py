@@ -93,7 +93,7 @@ def create_postgres_engine(
             "prepare_threshold": prepare_threshold,
         },
     )
-    event.listen(engine, "connect", partial(_configure_session, limits=limits))
+    event.listen(engine, "connect", partial(_prepare_connection, limits=limits))
     event.listen(engine, "begin", _begin)
     event.listen(engine, "checkout", _refuse_dead)
     return engine
@@ -162,6 +162,20 @@ def _take_prepare_threshold(url: URL) -> tuple[URL, int | None]:
             remedy="use 0 to turn prepared statements off, or leave it out",
         )
     return url.difference_update_query([_THRESHOLD]), number or None
+
+
+def _prepare_connection(
+    connection: psycopg.Connection[Any],
+    record: ConnectionPoolEntry,
+    *,
+    limits: Mapping[str, str],
+) -> None:
+    """Configure the session; close a connection that is lost meanwhile, as the pool does not."""
+    try:
+        _configure_session(connection, record, limits=limits)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _configure_session(

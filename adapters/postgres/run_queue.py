@@ -21,6 +21,7 @@ from tileferry.adapters.postgres.run_rows import (
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
+    HELD_BEFORE,
     NEXT_START,
     PASSED_BEFORE,
     RENEW_FREE,
@@ -90,7 +91,25 @@ class PostgresRunQueue:
             }
             rows = connection.exec_driver_sql(CLAIM, values).all()
             xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))
-        return kept, [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
+        claimed = [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
+        if len(xid_holder) > 1:
+            self._check_exchange(ended, claimed)
+        return kept, claimed
+
+    def _check_exchange(self, ended: Sequence[Run], claimed: Sequence[Run]) -> None:
+        """Raise unless an exchange whose answer was lost took effect: look at its runs.
+
+        Its transaction id is not enough. A server that crashed may have lost the transaction and
+        given its id to that of another worker, which then has the same runs under the same epoch.
+        """
+        with self.database.read_connection() as connection:
+            for runs, statement in ((claimed, HELD_BEFORE), (ended, PASSED_BEFORE)):
+                found = connection.exec_driver_sql(statement, to_claim_parameters(runs)).all()
+                if runs and not found:
+                    raise DatabaseError(
+                        problem="the connection was lost during a claim, which had no effect",
+                        remedy="claim again",
+                    )
 
     def _admit_due_retries(
         self, connection: Connection, wanted: Mapping[str, object]

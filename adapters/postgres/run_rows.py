@@ -257,6 +257,7 @@ CANCELLED = (
     " AND concat_ws(' ', run_id, epoch, worker) = ANY (string_to_array(%(claims)s, E'\\n'))"
     " AND outcome = 'cancelled'"
 )
+HELD_BEFORE = f"SELECT run_id FROM runs WHERE {_HELD}"  # noqa: S608
 PASSED_BEFORE = f"SELECT run_id FROM runs WHERE {_CLAIMED} AND status = 'passed'"  # noqa: S608
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
