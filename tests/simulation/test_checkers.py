@@ -1,6 +1,7 @@
 """Which checker of the simulator looks at which invariant."""
 
 import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -10,12 +11,18 @@ ROOT = Path(__file__).parents[2]
 WORLD = "simulation/world.py::World"
 
 
+def _iter_checkers(base: type[Checker]) -> Iterator[type[Checker]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _iter_checkers(kind)
+
+
 def list_checkers() -> dict[str, list[str]]:
     """Return the checkers of each invariant, as they say themselves."""
     for path in sorted((ROOT / "simulation" / "checkers").glob("[a-z]*.py")):
         import_module(f"simulation.checkers.{path.stem}")
     found: dict[int, set[str]] = {number: {WORLD} for number in (5, 18, 38)}
-    for kind in Checker.__subclasses__():
+    for kind in (kind for kind in _iter_checkers(Checker) if "invariants" in vars(kind)):
         name = f"{kind.__module__.replace('.', '/')}.py::{kind.__name__}"
         for number in kind.invariants:
             found.setdefault(number, set()).add(name)
