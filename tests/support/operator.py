@@ -48,6 +48,7 @@ class Operator:
         return {
             **os.environ,
             "TILEFERRY_DATABASE_URL": self.database_url,
+            "XDG_DATA_HOME": str(self.home / "data"),  # no state of whoever runs the tests
             "NO_COLOR": "1",
             "COLUMNS": "80",
             **settings,
