@@ -4,7 +4,6 @@ Of Postgres there is one server a run and one database a test; of NATS one serve
 each test has names of its own.
 """
 
-import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +15,6 @@ import psycopg
 import pytest
 from filelock import FileLock
 from sqlalchemy.engine import make_url
-from typed_settings import cls_utils
 
 from tileferry.adapters.nats import NatsConnection
 from tileferry.adapters.postgres import Database, upgrade
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 TEMPLATE = "tileferry_template"
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # tests read no configuration of whoever runs them
-# For each command it reads the source of every class of the configuration anew: 0.1 s.
-cls_utils._get_attr_docs = functools.cache(cls_utils._get_attr_docs)  # type: ignore[assignment]
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them

@@ -39,6 +39,18 @@ class HelpGroup(TyperGroup):
 class HelpCommand(TyperCommand):
     """A command whose help shows arguments as they are typed, without braces and types."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for parameter in self.params:
+            _keep_default(parameter)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters; ``--help`` gets a default, as in ``HelpGroup``."""
+        parameters = super().get_params(ctx)
+        for flag in parameters[len(self.params) :]:
+            flag.default = False
+        return parameters
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the usage after the command's name."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
@@ -54,6 +66,20 @@ class HelpCommand(TyperCommand):
             if described:
                 with formatter.section(f"{kind.title()}s"):
                     formatter.write_dl(described)
+
+
+def _keep_default(parameter: Any) -> None:
+    """Let a command use a default as it is declared: to convert it, typer imports pydantic."""
+    convert = parameter.process_value
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        source = ctx.get_parameter_source(parameter.name)
+        is_default = source is not None and source.name == "DEFAULT"
+        if is_default and not parameter.required and parameter.callback is None:
+            return value
+        return convert(ctx, value)
+
+    parameter.process_value = process_value
 
 
 class CommandGroup(typer.Typer):

@@ -15,7 +15,7 @@ with export_lazily(globals()):
         StoreName,
         TelemetryConfig,
     )
-    from tileferry.entrypoints.config.fields import APP
+    from tileferry.entrypoints.config.fields import APP, Secret
     from tileferry.entrypoints.config.loader import load_config
     from tileferry.entrypoints.config.origins import CONFIG_FILE
     from tileferry.entrypoints.config.sections import (
@@ -42,6 +42,7 @@ __all__ = [
     "LogLevel",
     "NatsConfig",
     "PartitionsConfig",
+    "Secret",
     "SinkName",
     "StoreName",
     "TelemetryConfig",

@@ -3,13 +3,12 @@
 from enum import StrEnum
 from pathlib import Path
 
-import typed_settings as ts
 from attrs import field, frozen, validators
 
 from tileferry.domain.addresses import PORT_MAX, is_host
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.validation import integer, number
-from tileferry.entrypoints.config.fields import data_path, doc, to_secret
+from tileferry.entrypoints.config.fields import Secret, data_path, doc, to_secret
 
 
 class SinkName(StrEnum):
@@ -66,7 +65,7 @@ class AuditConfig:
         validator=number(0, 1),
         metadata=doc("An alert is cleared when the rate is down to this share of its threshold."),
     )
-    alert_webhook_url: ts.Secret[str] | None = field(
+    alert_webhook_url: Secret | None = field(
         default=None,
         converter=to_secret,
         metadata=doc(
@@ -106,7 +105,7 @@ class IdempotencyConfig:
 class NatsConfig:
     """The NATS server, for `audit.sinks` and `idempotency.store`."""
 
-    url: ts.Secret[str] | None = field(
+    url: Secret | None = field(
         default=None,
         converter=to_secret,
         metadata=doc(

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typed_settings as ts
 from platformdirs import user_data_path
 
 from tileferry.domain.errors import InvalidValueError
@@ -33,13 +32,34 @@ def data_path(name: str) -> Path:
     return user_data_path(APP) / name
 
 
-def to_secret(value: str | ts.Secret[str] | None) -> ts.Secret[str] | None:
+class Secret:
+    """A text that is shown as ``***``, unless it is asked for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_secret_value(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def to_secret(value: str | Secret | None) -> Secret | None:
     """Wrap a text as a secret; programs may pass either form."""
     match value:
-        case None | ts.Secret():
+        case None | Secret():
             return value
         case str():
-            return ts.Secret(value)
+            return Secret(value)
     raise InvalidValueError(field="a secret", value=type(value).__name__, problem="must be text")
 
 

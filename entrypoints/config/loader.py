@@ -3,16 +3,16 @@
 import os
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import typed_settings as ts
+import attrs
 from attrs import evolve
-from typed_settings.converters import PathConverter, get_default_ts_converter
 
 from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.text import printable
+from tileferry.entrypoints.config.conversion import convert_value
 from tileferry.entrypoints.config.fields import APP
 from tileferry.entrypoints.config.origins import (
     CONFIG_FILE,
@@ -26,16 +26,20 @@ from tileferry.entrypoints.config.retry_overrides import (
 )
 from tileferry.entrypoints.config.sections import C11Config, Config
 from tileferry.entrypoints.config.setting_names import (
-    ENV_PREFIX,
     explain_invalid_setting,
     explain_misplaced_setting,
     explain_unknown_setting,
     find_unknown_variables,
+    is_plain_setting,
+    is_table,
+    join_path,
     list_setting_paths,
     to_variable_name,
 )
 
-_Path = TypeVar("_Path", bound=Path)
+Table = TypeVar("Table", bound=attrs.AttrsInstance)
+Layer = tuple[Path, Mapping[str, Any]]
+"""The content of a table in one file, and the folder of the file."""
 
 
 def load_config(file: Path | None = None) -> Config:
@@ -49,15 +53,11 @@ def load_config(file: Path | None = None) -> Config:
     if file is not None and not file.exists():
         raise InvalidValueError(field=str(file), value=None, problem="does not exist")
     documents = [(path, _read_file(path)) for path in find_existing_files(file)]
+    layers = [(path.parent, document.get(APP, {})) for path, (_, document) in documents]
     try:
-        config = _load([path for path, _ in documents])
-    except ts.exceptions.InvalidSettingsError as error:
-        wrong = explain_invalid_setting(str(error.exceptions[0]), Config, "")
-        raise _add_location(wrong, file) from None  # the original error may quote a secret
-    except ts.exceptions.InvalidOptionsError as error:
-        # The library's message ends with the paths of all unknown settings.
-        unknown = str(error).rpartition(": ")[2].split(", ")[0]
-        raise _add_location(explain_unknown_setting(unknown, Config), file) from None
+        config = _build_table(Config, layers)
+    except InvalidValueError as error:
+        raise _add_location(error, file) from None  # the original error may quote a secret
     for path, (mode, document) in documents:
         _check_document(path, mode, document)
     # Detect invalid values now, not when the first call fails.
@@ -94,23 +94,44 @@ def get_nats_url(config: Config) -> str:
     return config.nats.url.get_secret_value()
 
 
-class _HomePathConverter(PathConverter):
-    """Expands ``~``, because no shell expands it in a file or in a service's environment."""
+def _build_table(kind: type[Table], layers: Sequence[Layer], table: str = "") -> Table:
+    """Build a table of settings from the files, where later ones win, and the environment."""
+    items = attrs.fields(kind)
+    known = {item.name for item in items}
+    for _, content in layers:
+        if not isinstance(content, Mapping):
+            raise _reject(table or APP, content, "must be a table of settings")
+        for name in content:
+            if name not in known:
+                raise explain_unknown_setting(join_path(table, name), Config)
+    values: dict[str, Any] = {}
+    for item in items:
+        path = join_path(table, item.name)
+        named = [(folder, content[item.name]) for folder, content in layers if item.name in content]
+        if is_table(item.type):
+            values[item.name] = _build_table(item.type, named, path)
+            continue
+        said = os.environ.get(to_variable_name(path))
+        if said is not None:
+            named = [(Path.cwd(), said)]
+        if named:
+            values[item.name] = _convert(path, item.type, *named[-1])
+    try:
+        return kind(**values)
+    except InvalidValueError as error:
+        raise explain_invalid_setting(error, table, Config, kind.__name__) from None
 
-    def __call__(self, value: Path | str, cls: type[_Path]) -> _Path:
-        return super().__call__(cls(value).expanduser(), cls)
+
+def _convert(path: str, kind: Any, folder: Path, value: Any) -> Any:
+    try:
+        return convert_value(value, kind, folder)
+    except ValueError:
+        raise _reject(path, value, "invalid value") from None
 
 
-def _load(files: Sequence[Path]) -> Config:
-    converter = get_default_ts_converter()
-    converter.scalar_converters[Path] = _HomePathConverter()
-    loaders = ts.default_loaders(
-        appname=APP,
-        config_files=files,
-        config_files_var=None,  # files named by a variable would bypass our checks
-        env_prefix=ENV_PREFIX,
-    )
-    return ts.load_settings(Config, loaders, converter=converter)
+def _reject(path: str, value: object, problem: str) -> InvalidValueError:
+    shown = value if is_plain_setting(path, Config) else "***"
+    return InvalidValueError(field=path, value=shown, problem=problem)
 
 
 def _add_location(error: InvalidValueError, file: Path | None) -> InvalidValueError:
@@ -135,8 +156,7 @@ def _read_file(file: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _check_document(file: Path, mode: int, document: dict[str, Any]) -> None:
-    """Reject what the library ignores silently."""
-    # The library reads one table and ignores all others, with every setting in them.
+    """Reject tables that are not ours, and secrets that others can read."""
     for name, value in document.items():
         if name != APP:
             raise explain_misplaced_setting(name, value, Config, app=APP, file=str(file))

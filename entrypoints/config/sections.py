@@ -3,7 +3,6 @@
 from enum import StrEnum
 from pathlib import Path
 
-import typed_settings as ts
 from attrs import field, frozen, validators
 from platformdirs import user_log_path
 
@@ -23,6 +22,7 @@ from tileferry.entrypoints.config.audit import (
 )
 from tileferry.entrypoints.config.fields import (
     APP,
+    Secret,
     above_zero,
     check_areas,
     check_order,
@@ -86,7 +86,7 @@ class C11Config:
             "https://imagery.example",
         ),
     )
-    service_api_key: ts.Secret[str] | None = field(
+    service_api_key: Secret | None = field(
         default=None,
         converter=to_secret,
         metadata=doc("API key of the provider; `service_api_key_file` is safer."),
@@ -407,7 +407,7 @@ class LogConfig:
 class Config:
     """All settings."""
 
-    database_url: ts.Secret[str] | None = field(
+    database_url: Secret | None = field(
         default=None,
         converter=to_secret,
         metadata=doc(

@@ -1,15 +1,13 @@
 """Names of settings: paths, variables, which are secret, and suggestions for unknown names."""
 
-import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import get_args, get_origin
+from typing import TypeGuard, get_args, get_origin
 
 import attrs
-import typed_settings as ts
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.entrypoints.config.fields import Secret
 
 ENV_PREFIX = "TILEFERRY_"
 PROVIDER_KEY_VARIABLE = "TILEFERRY_PROVIDER_API_KEY"
@@ -26,7 +24,7 @@ def to_variable_name(path: str) -> str:
 def list_setting_paths(config: type[attrs.AttrsInstance]) -> Iterator[str]:
     """Yield the path of every setting."""
     for item in attrs.fields(config):
-        if isinstance(item.type, type) and attrs.has(item.type):
+        if is_table(item.type):
             yield from (f"{item.name}.{path}" for path in list_setting_paths(item.type))
         else:
             yield item.name
@@ -89,65 +87,44 @@ def _suggest_table(name: str, value: Iterable[str], tables: Sequence[str], app: 
 
 def _list_tables(config: type[attrs.AttrsInstance]) -> Sequence[str]:
     kinds = {item.name: item.type for item in attrs.fields(config)}
-    return [
-        name
-        for name, kind in kinds.items()
-        if get_origin(kind) is dict or (isinstance(kind, type) and attrs.has(kind))
-    ]
+    return [name for name, kind in kinds.items() if get_origin(kind) is dict or is_table(kind)]
 
 
 def explain_invalid_setting(
-    text: str, config: type[attrs.AttrsInstance], remedy: str
+    error: InvalidValueError, table: str, config: type[attrs.AttrsInstance], name: str
 ) -> InvalidValueError:
-    """Return an error that names the invalid setting, and its value unless it is a secret.
+    """Return the error of a validator with the path of the setting, and its value if it is plain.
 
-    The library reports only text, both for values that it cannot convert and for values that our
-    validators reject.
+    ``name`` is that of the class by which validators name the settings of a table.
     """
-    named = re.search(r"option '([^']+)'|field='([^']+)'", text)
-    given = re.search(r"convert value (.+) for option '|value=(.+), problem='", text, re.DOTALL)
-    problem = re.search(r"problem='([^']+)'", text)
-    path = (
-        _to_setting_path(next(filter(None, named.groups())), config)
-        if named
-        else "the configuration"
-    )
-    return InvalidValueError(
-        field=path,
-        value=_parse_value(given) if given and is_plain_setting(path, config) else _HIDDEN,
-        problem=problem.group(1) if problem else "invalid value",
-        remedy=remedy,
-    )
+    path = error.field
+    if path.startswith(f"{name}."):
+        path = join_path(table, path.removeprefix(f"{name}."))
+    value = error.value if is_plain_setting(path, config) else _HIDDEN
+    return attrs.evolve(error, field=path, value=value)
 
 
-def _parse_value(given: re.Match[str]) -> object:
-    """Parse a value from the library's message; only plain values are shown."""
-    try:
-        return ast.literal_eval(next(filter(None, given.groups())))
-    except (ValueError, SyntaxError):
-        return _HIDDEN
+def join_path(table: str, name: str) -> str:
+    """Return the path of a setting in a table."""
+    return f"{table}.{name}" if table else name
 
 
-def _to_setting_path(name: str, config: type[attrs.AttrsInstance]) -> str:
-    """Return the path of a setting that a validator named by its class: ``C6Config.budget``."""
-    table, _, rest = name.partition(".")
-    for item in attrs.fields(config):
-        if getattr(item.type, "__name__", None) == table:
-            return f"{item.name}.{rest}"
-    return name
+def is_table(kind: object) -> TypeGuard[type[attrs.AttrsInstance]]:
+    """Return whether a setting of this type is a table of settings."""
+    return isinstance(kind, type) and attrs.has(kind)
 
 
 def is_plain_setting(path: str, config: type[attrs.AttrsInstance]) -> bool:
     """Return whether the value of a setting may be shown: the setting is known and not secret."""
     kind: object = config
     for part in path.split("."):
-        if not (isinstance(kind, type) and attrs.has(kind)):
+        if not is_table(kind):
             break  # an entry of a table with free names
         kind = {item.name: item.type for item in attrs.fields(kind)}.get(part)
     kinds = (kind, *get_args(kind))
-    if kind is None or (isinstance(kind, type) and attrs.has(kind)):
+    if kind is None or is_table(kind):
         return False  # a whole table may hold a secret
-    return not any(ts.Secret in (one, get_origin(one)) for one in kinds)
+    return Secret not in kinds
 
 
 def _find_nearest_table(
@@ -158,7 +135,7 @@ def _find_nearest_table(
     for part in parts:
         kinds = {item.name: item.type for item in attrs.fields(config)}
         inner = kinds.get(part)
-        if not (isinstance(inner, type) and attrs.has(inner)):
+        if not is_table(inner):
             break
         config = inner
         followed.append(part)

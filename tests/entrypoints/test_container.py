@@ -6,14 +6,13 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-import typed_settings as ts
 from rich.console import Console
 
 from tileferry.adapters.filesystem import find_waiting
 from tileferry.adapters.postgres import Database
 from tileferry.domain.errors import RetryError
 from tileferry.domain.retry import RetryCategory
-from tileferry.entrypoints.config import AuditConfig, C11Config, Config, LogConfig, SinkName
+from tileferry.entrypoints.config import AuditConfig, C11Config, Config, LogConfig, Secret, SinkName
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.logs import log_to
@@ -24,7 +23,7 @@ QUICK = RetryConfig(KV_GET=CategoryConfig(max_attempts=2, base_delay=0))
 @pytest.fixture
 def config(tmp_path: Path, database_url: str) -> Config:
     return Config(
-        database_url=ts.Secret(database_url),
+        database_url=Secret(database_url),
         retry=QUICK,
         audit=AuditConfig(
             sinks=[SinkName.POSTGRES, SinkName.JSONL, SinkName.LOG],
@@ -84,7 +83,7 @@ def test_audit_log_stays_empty_without_postgres_sink(
     tmp_path: Path, database: Database, database_url: str
 ) -> None:
     settings = AuditConfig(sinks=[SinkName.JSONL], jsonl_path=tmp_path / "audit.jsonl")
-    container = Container(config=Config(database_url=ts.Secret(database_url), audit=settings))
+    container = Container(config=Config(database_url=Secret(database_url), audit=settings))
     try:
         container.retry_manager().execute_with_retry_sync(
             RetryCategory.KV_PUT, "Put", lambda: 1, idempotency_key="k", result_type=int
@@ -105,7 +104,7 @@ def test_failing_sink_with_and_without_fail_closed(tmp_path: Path, *, fail_close
         sinks=[SinkName.JSONL], jsonl_path=blocked, fail_closed=fail_closed, outbox_bytes=0
     )
     config = Config(
-        database_url=ts.Secret("postgresql://nobody@127.0.0.1:1/x"),
+        database_url=Secret("postgresql://nobody@127.0.0.1:1/x"),
         retry=QUICK,
         audit=settings,
         c11=C11Config(cache_root=tmp_path / "cache"),

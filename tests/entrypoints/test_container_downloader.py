@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-import typed_settings as ts
 from support.download_env import DERKACHI, ZOOM
 from support.scripted_provider import KEY, ScriptedProvider, create_answer, tile_content, tile_path
 
@@ -14,7 +13,7 @@ from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.application.ports.downloads import TileDownloader
 from tileferry.domain.tiles import DownloadOutcome, DownloadRequest, SectorClass
-from tileferry.entrypoints.config import C11Config, Config
+from tileferry.entrypoints.config import C11Config, Config, Secret
 from tileferry.entrypoints.container import Container, build_tile_downloader
 
 
@@ -38,10 +37,8 @@ def test_downloader_built_from_config_downloads_area(
     lock.acquire()
     with provider.serve() as url:
         config = Config(
-            database_url=ts.Secret(database_url),
-            c11=C11Config(
-                cache_root=root, satellite_provider_url=url, service_api_key=ts.Secret(KEY)
-            ),
+            database_url=Secret(database_url),
+            c11=C11Config(cache_root=root, satellite_provider_url=url, service_api_key=Secret(KEY)),
         )
         downloader = build_tile_downloader(config)
         assert isinstance(downloader, TileDownloader)
@@ -72,14 +69,14 @@ def test_requests_share_the_configured_retry_budget_and_category(
         c11 = C11Config(
             cache_root=root,
             satellite_provider_url=url,
-            service_api_key=ts.Secret(KEY),
+            service_api_key=Secret(KEY),
             max_concurrent_requests=1,
             retry_budget_capacity=1,
             retry_budget_refill_per_s=0.01,
             retry_budget_earned_per_success=0.25,
         )
         container = Container(
-            config=Config(database_url=ts.Secret(database_url), c11=c11), clock=clock
+            config=Config(database_url=Secret(database_url), c11=c11), clock=clock
         )
         report = container.tile_downloader().download_tiles_for_area(create_request(root))
         waits = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-import typed_settings as ts
 from attrs import evolve
 from opentelemetry import trace
 from support.managers import RetryBench
@@ -34,6 +33,7 @@ from tileferry.entrypoints.config import (
     Config,
     IdempotencyConfig,
     NatsConfig,
+    Secret,
     SinkName,
     StoreName,
     TelemetryConfig,
@@ -52,11 +52,11 @@ OpenContainer = Callable[..., Container]
 @pytest.fixture
 def config(database_url: str, nats_server: NatsServer, nats_name: str, tmp_path: Path) -> Config:
     return Config(
-        database_url=ts.Secret(database_url),
+        database_url=Secret(database_url),
         c11=C11Config(cache_root=tmp_path / "cache"),
         retry=RetryConfig(KV_GET=_QUICK, NATS_CONNECT=_QUICK),
         nats=NatsConfig(
-            url=ts.Secret(nats_server.url),
+            url=Secret(nats_server.url),
             audit_stream=nats_name,
             audit_subject=f"audit.{nats_name}",
             idempotency_bucket=nats_name,
@@ -122,7 +122,7 @@ def test_outbox_belongs_to_one_destination_whatever_its_credentials(config: Conf
         return describe_destination(evolve(config, **changes), name)
 
     urls = ["postgresql://a:x@db:5432/one?sslmode=require", "postgresql://b:y@DB:5432/one"]
-    one, same = (describe(SinkName.POSTGRES, database_url=ts.Secret(url)) for url in urls)
+    one, same = (describe(SinkName.POSTGRES, database_url=Secret(url)) for url in urls)
     assert one == same
     others = [
         "postgresql://a@db:5433/one",
@@ -130,9 +130,9 @@ def test_outbox_belongs_to_one_destination_whatever_its_credentials(config: Conf
         "postgresql://a@/one?host=/a&port=1",
         "postgresql://a@/one?host=/b&port=1",
     ]
-    found = {describe(SinkName.POSTGRES, database_url=ts.Secret(url)) for url in others}
+    found = {describe(SinkName.POSTGRES, database_url=Secret(url)) for url in others}
     found |= {one, describe(SinkName.POSTGRES, database_url=None), describe(SinkName.NATS)}
-    nats = NatsConfig(url=ts.Secret(f"nats://u:{CANARY}@h:1,nats://v:{CANARY}@g:1"))
+    nats = NatsConfig(url=Secret(f"nats://u:{CANARY}@h:1,nats://v:{CANARY}@g:1"))
     found |= {describe(SinkName.NATS, nats=nats), describe(SinkName.JSONL)}
     assert len(found) == 9
     assert CANARY not in "".join(found)
@@ -169,7 +169,7 @@ def test_keep_failures_is_a_setting(config: Config, open_container: OpenContaine
 def test_nats_server_that_is_away_does_not_stop_work_or_show_its_password(
     config: Config, open_container: OpenContainer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    away = NatsConfig(url=ts.Secret(f"nats://user:{CANARY}@127.0.0.1:1"))
+    away = NatsConfig(url=Secret(f"nats://user:{CANARY}@127.0.0.1:1"))
     both = AuditConfig(sinks=[SinkName.POSTGRES, SinkName.NATS])
     container = open_container(
         evolve(config, audit=both, nats=away, idempotency=IdempotencyConfig(store=StoreName.NATS))
@@ -251,7 +251,7 @@ def test_credentials_in_a_file_that_others_can_read_are_rejected(
 def test_invalid_nats_address_names_the_setting_only(
     url: str, open_container: OpenContainer
 ) -> None:
-    config = Config(nats=NatsConfig(url=ts.Secret(url)), audit=AuditConfig(sinks=[SinkName.NATS]))
+    config = Config(nats=NatsConfig(url=Secret(url)), audit=AuditConfig(sinks=[SinkName.NATS]))
     with pytest.raises(InvalidValueError, match=r"nats\.url") as error:
         open_container(config).nats_connection()
     assert CANARY not in str(error.value)

@@ -8,7 +8,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import typed_settings as ts
 from attrs import define, evolve, field, frozen
 
 from support.pictures import make_picture
@@ -22,7 +21,7 @@ from tileferry.domain.tiles import (
     UploadRequest,
     build_capture_source,
 )
-from tileferry.entrypoints.config import C11Config, Config
+from tileferry.entrypoints.config import C11Config, Config, Secret
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
 
@@ -43,12 +42,12 @@ class UploadPlan:
     @property
     def config(self) -> Config:
         return Config(
-            database_url=ts.Secret(self.database_url),
+            database_url=Secret(self.database_url),
             retry=RetryConfig(API_REQUEST=CategoryConfig(base_delay=0.01)),
             c11=C11Config(
                 cache_root=self.root,
                 satellite_provider_url=self.provider_url,
-                service_api_key=ts.Secret(self.api_key),
+                service_api_key=Secret(self.api_key),
                 upload_batch_tiles=self.batch_tiles,
                 max_in_call_retries=self.max_in_call_retries,
                 backoff_base_s=0.01,

@@ -5,7 +5,6 @@ reads one request per line from stdin and answers each with the wait status of t
 """
 
 import ctypes
-import functools
 import importlib
 import json
 import os
@@ -13,8 +12,6 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from typing import Any
-
-from typed_settings import cls_utils
 
 
 def import_product() -> None:
@@ -24,8 +21,6 @@ def import_product() -> None:
     import tileferry.entrypoints.container  # noqa: PLC0415, F401
     from tileferry.entrypoints.cli.main import main  # noqa: PLC0415
 
-    # For each command it reads the source of every class of the configuration anew: 0.1 s.
-    cls_utils._get_attr_docs = functools.cache(cls_utils._get_attr_docs)  # type: ignore[assignment]
     for words in (["config", "show"], ["download", "--help"]):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
             main(words)

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typed_settings as ts
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.entrypoints.config import C11Config, Config, load_config
+from tileferry.entrypoints.config import C11Config, Config, Secret, load_config
 from tileferry.entrypoints.config.loader import read_service_api_key
 from tileferry.entrypoints.config.setting_names import is_plain_setting
 from tileferry.entrypoints.config.settings import format_settings, list_settings
@@ -24,8 +23,8 @@ def config(
     if request.param == "text":
         return Config(database_url=URL, c11=C11Config(service_api_key="canary"))
     if request.param == "hidden":
-        hidden = C11Config(service_api_key=ts.Secret("canary"))
-        return Config(database_url=ts.Secret(URL), c11=hidden)
+        hidden = C11Config(service_api_key=Secret("canary"))
+        return Config(database_url=Secret(URL), c11=hidden)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEFERRY_DATABASE_URL", URL)
     monkeypatch.setenv("TILEFERRY_C11_SERVICE_API_KEY", "canary")
@@ -33,7 +32,7 @@ def config(
 
 
 def test_secret_can_be_given_as_text_or_secret(config: Config) -> None:
-    assert isinstance(config.database_url, ts.Secret)
+    assert isinstance(config.database_url, Secret)
     assert config.database_url.get_secret_value() == URL
     assert read_service_api_key(config.c11) == "canary"
 

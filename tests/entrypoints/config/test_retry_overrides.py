@@ -82,7 +82,7 @@ def test_environment_overrides_file(monkeypatch: pytest.MonkeyPatch) -> None:
         ("retry.KV_GET]\nmax_delay = 0.1", "retry.KV_GET.max_delay: is below base_delay, 0.5 s"),
         ("retry.KV_GET]\nbackoff = 'linear'", "retry.KV_GET.backoff: invalid value"),
         ("retry.KV_GET]\nmax_atempts = 2", "retry.KV_GET.max_atempts"),
-        ("retry.KV_GOT]\nmax_attempts = 2", "retry.KV_GOT.max_attempts"),
+        ("retry.KV_GOT]\nmax_attempts = 2", "retry.KV_GOT: is not a setting"),
         (
             "retry.KV_GET]\nalert_retries_per_minute = -1",
             "retry.KV_GET.alert_retries_per_minute: must be a finite number",
