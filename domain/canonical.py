@@ -23,13 +23,14 @@ DEPTH_MAX = 32
 # The range of floats. A larger number in an event or a payload is a mistake or an attack.
 INTEGER_BITS_MAX = 1024
 NODES_MAX = 1_000_000
-_Path = tuple[str, ...]
+_Path: TypeAlias = Union["tuple[_Path, str | int]", None]
+"""The path of the parent, and the key or index there: it is written out for errors only."""
 
 
 def canonical_json(value: JsonValue, *, field: str = "value") -> bytes:
     """Return the canonical bytes of ``value``. Errors use ``field`` as its name."""
     return json.dumps(
-        _Normalizer(field).normalize(value, ()),
+        _Normalizer(field).normalize(value, None, 0),
         ensure_ascii=False,
         allow_nan=False,
         sort_keys=True,
@@ -44,14 +45,14 @@ class _Normalizer:
     field: str
     nodes: int = 0
 
-    def normalize(self, value: object, path: _Path) -> object:
+    def normalize(self, value: object, path: _Path, depth: int) -> object:
         """Return the normalized form of ``value``, which is at ``path``."""
         self.nodes += 1
-        if len(path) > DEPTH_MAX:
+        if depth > DEPTH_MAX:
             raise self._build_error(path, "…", f"is nested more than {DEPTH_MAX} levels deep")
         if self.nodes > NODES_MAX:
             raise self._build_error(path, "…", f"exceeds the limit of {NODES_MAX} values")
-        if value is None or isinstance(value, bool):
+        if value is None or isinstance(value, bool) or _is_ascii(value):
             return value
         if isinstance(value, str):
             return self._normalize_text(value, path)
@@ -61,11 +62,15 @@ class _Normalizer:
             return self._normalize_number(value, path)
         if isinstance(value, Mapping):
             return {
-                self._normalize_key(key, path): self.normalize(item, (*path, f".{key}"))
+                key if _is_ascii(key) else self._normalize_key(key, path): self.normalize(
+                    item, (path, key), depth + 1
+                )
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.normalize(item, (*path, f"[{index}]")) for index, item in enumerate(value)]
+            return [
+                self.normalize(item, (path, index), depth + 1) for index, item in enumerate(value)
+            ]
         raise self._build_error(path, type(value).__name__, "has no canonical JSON form")
 
     def _normalize_text(self, value: str, path: _Path) -> str:
@@ -89,4 +94,14 @@ class _Normalizer:
         return int(value) if value.is_integer() else value
 
     def _build_error(self, path: _Path, value: object, problem: str) -> InvalidValueError:
-        return InvalidValueError(field=self.field + "".join(path), value=value, problem=problem)
+        names: list[str] = []
+        while path is not None:
+            path, name = path
+            names.append(f"[{name}]" if isinstance(name, int) else f".{name}")
+        where = self.field + "".join(reversed(names))
+        return InvalidValueError(field=where, value=value, problem=problem)
+
+
+def _is_ascii(value: object) -> bool:
+    """Return whether ``value`` is plain ASCII text, which most values and keys are."""
+    return type(value) is str and value.isascii()

@@ -18,7 +18,9 @@ def printable(text: str, *, limit: int = SHOWN_CHARS_MAX) -> str:
     """
     end = limit + _MARGIN_CHARS
     head = redact_likely_keys(text[:end])
-    shown = "".join(char if char.isprintable() else _escape(char) for char in head[:limit])
+    shown = head[:limit]
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else _escape(char) for char in shown)
     hidden = len(head) + len(text[end:]) - limit
     return f"{shown}… (+{hidden} characters)" if hidden > 0 else shown
 

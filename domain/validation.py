@@ -59,7 +59,7 @@ def name(instance: object, attribute: "Attribute[Any]", value: object) -> None:
 def is_unicode(value: object) -> bool:
     """Return whether ``value`` is text, maybe empty, that can be encoded as UTF-8."""
     try:
-        return isinstance(value, str) and value.encode() is not None
+        return isinstance(value, str) and (value.isascii() or value.encode() is not None)
     except UnicodeEncodeError:
         return False
 

@@ -191,6 +191,8 @@ class FaultMenu:
     actions: tuple[str, ...] = ()
     early: float = 1.0
     """Above 1, faults come early: for scenarios whose histories differ much in length."""
+    lasts_s_max: float = 3_000.0
+    """No fault lasts longer."""
     weights: dict[FaultKind, float] = field(factory=dict)
     """How often a kind is drawn, if not once as often as the others; 0: never."""
 
@@ -220,7 +222,7 @@ def _draw_fault(number: int, chance: Random, menu: FaultMenu) -> Fault:
         kind=kind,
         call=call,
         nth=nth,
-        lasts_s=round(lasts_s, 1),
+        lasts_s=round(min(lasts_s, menu.lasts_s_max), 1),
         amount=chance.choice(_JUMPS_S) if kind is FaultKind.CLOCK_JUMP else 0.0,
         action=chance.choice(menu.actions) if kind is FaultKind.OPERATOR else "",
     )

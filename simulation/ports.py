@@ -6,10 +6,11 @@ managers, whose end is a call too, because that is where a transaction commits.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import define, field, frozen
 
@@ -68,17 +69,8 @@ class SimulatedLock:
             self.world.wake(task)
 
 
-_FORMS: dict[tuple[type, str], str] = {}
-
-
-def _get_form(kind: type, name: str) -> str:
-    """Return whether an attribute of a class is a value, a method or opens a context."""
-    if (kind, name) not in _FORMS:
-        _FORMS[kind, name] = _find_form(kind, name)
-    return _FORMS[kind, name]
-
-
-def _find_form(kind: type, name: str) -> str:
+@cache
+def _find_form(kind: Any, name: str) -> str:
     found = inspect.getattr_static(kind, name, None)
     if isinstance(found, staticmethod | classmethod):
         found = found.__func__
@@ -88,76 +80,104 @@ def _find_form(kind: type, name: str) -> str:
     return "context" if wrapped and inspect.isgeneratorfunction(wrapped) else "method"
 
 
-def _settle(result: Any) -> Any:
-    """Read an iterator at once: what it reads is the state at the time of the call."""
-    return iter(list(result)) if isinstance(result, Iterator) else result
-
-
 class Port:
-    """Any port object, as one process sees it."""
+    """Any port object, as one process sees it.
 
-    def __init__(self, world: World, process: Process, spec: PortSpec, target: Any) -> None:
+    There is a class for each kind of object. Its methods are made when they are first used.
+    """
+
+    _spec: ClassVar[PortSpec]
+
+    def __init__(self, world: World, process: Process, target: Any) -> None:
         self._world = world
         self._process = process
-        self._spec = spec
         self._target = target
         self._failed = False
 
     def __getattr__(self, name: str) -> Any:
         if not self._process.alive:
             raise Killed
-        target = self._target
-        form = _get_form(type(target), name)
+        target, spec = self._target, self._spec
+        kind: Any = type(target)
+        form = _find_form(kind, name)
         if form == "value":
-            value, part = getattr(target, name), self._spec.parts.get(name)
-            return value if part is None else Port(self._world, self._process, part, value)
-        method = getattr(target, name)
-        if name in self._spec.quiet:
-            return method
-        made = self._open(name, method) if form == "context" else self._wrap(name, method)
-        self.__dict__[name] = made
-        return made
-
-    def _wrap(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        spec, world, process = self._spec, self._world, self._process
-        full_name = f"{spec.name}.{name}"
-        kind = spec.kind
-        if kind is PortKind.DISK and name in READS:
-            kind = PortKind.DISK_READ
-        can_spoil = name in spec.fails_for_good
-        part = spec.parts.get(name)
-
-        def effect(*args: Any, **kwargs: Any) -> Any:
-            if can_spoil and self._failed:
-                raise create_disk_error(full_name, "an earlier operation failed")
-            return _settle(method(*args, **kwargs))
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            is_new = self._lock()
-            try:
-                result = world.call(process, kind, full_name, effect, args, kwargs)
-            except StorageError:
-                self._failed = self._failed or can_spoil
-                raise
-            finally:
-                if is_new and process.alive:
-                    world.locks[spec.lock or ""].release()
-            return result if part is None else Port(world, process, part, result)
-
-        return call
+            value, part = getattr(target, name), spec.parts.get(name)
+            return value if part is None else connect(self._world, self._process, part, value)
+        if name in spec.quiet:
+            return getattr(target, name)
+        setattr(type(self), name, _make_opener(name) if form == "context" else _wrap(spec, name))
+        return getattr(self, name)
 
     def _lock(self) -> bool:
         """Wait until no other transaction is open; return whether to release the lock."""
-        name, world = self._spec.lock, self._world
+        name, locks = self._spec.lock, self._world.locks
         if not self._process.alive:
             raise Killed
         if name is None:
             return False
-        lock: SimulatedLock = world.locks.setdefault(name, SimulatedLock(world))
-        return lock.acquire()
+        if name not in locks:
+            locks[name] = SimulatedLock(self._world)
+        is_new: bool = locks[name].acquire()
+        return is_new
 
-    def _open(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: _Context(self, name, method(*args, **kwargs))
+    def _check_sound(self, name: str) -> None:
+        if self._failed:
+            raise create_disk_error(f"{self._spec.name}.{name}", "an earlier operation failed")
+
+
+_CLASSES: dict[tuple[int, type], type[Port]] = {}
+"""By the spec, which is a constant, and the kind of object."""
+
+
+def connect(world: World, process: Process, spec: PortSpec, target: Any) -> Port:
+    """Return an object as a process sees it."""
+    key = id(spec), type(target)
+    if key not in _CLASSES:
+        _CLASSES[key] = type(f"Port[{spec.name}]", (Port,), {"_spec": spec})
+    return _CLASSES[key](world, process, target)
+
+
+def _make_opener(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: _Context(
+        self, name, getattr(self._target, name)(*args, **kwargs)
+    )
+
+
+def _wrap(spec: PortSpec, name: str) -> Callable[..., Any]:
+    """Return the method of a port that makes the call in its world."""
+    full_name = f"{spec.name}.{name}"
+    kind = spec.kind
+    if kind is PortKind.DISK and name in READS:
+        kind = PortKind.DISK_READ
+    part = spec.parts.get(name)
+
+    def call(port: Port, *args: Any, **kwargs: Any) -> Any:
+        world, process = port._world, port._process
+        result = world.call(process, kind, full_name, getattr(port._target, name), args, kwargs)
+        return result if part is None else connect(world, process, part, result)
+
+    def call_locked(port: Port, *args: Any, **kwargs: Any) -> Any:
+        is_new = port._lock()
+        try:
+            return call(port, *args, **kwargs)
+        finally:
+            if is_new and port._process.alive:
+                port._world.locks[spec.lock or ""].release()
+
+    def call_unless_failed(port: Port, *args: Any, **kwargs: Any) -> Any:
+        def effect(*args: Any, **kwargs: Any) -> Any:
+            port._check_sound(name)
+            return getattr(port._target, name)(*args, **kwargs)
+
+        try:
+            return port._world.call(port._process, kind, full_name, effect, args, kwargs)
+        except StorageError:
+            port._failed = True
+            raise
+
+    if name in spec.fails_for_good:
+        return call_unless_failed
+    return call if spec.lock is None else call_locked
 
 
 @define(eq=False)
@@ -182,7 +202,7 @@ class _Context:
             self._release()
             raise
         inner = spec.parts.get(self.name)
-        return part if inner is None else Port(port._world, process, inner, part)
+        return part if inner is None else connect(port._world, process, inner, part)
 
     def __exit__(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from hashlib import sha256
 
 from attrs import define, field
@@ -43,7 +44,7 @@ class SimulatedProvider:
     ) -> ListingPage:
         """Return a page of the tiles of an area."""
         self._answer_later()
-        tiles = list(TileCoverage(bbox=bbox, zoom_levels=zoom_levels).tiles(self.source))
+        tiles = _list_tiles(self.source, bbox, tuple(zoom_levels))
         start = int(cursor or 0)
         end = start + self.page_size
         lines = tuple(map(self.summarize, tiles[start:end]))
@@ -95,6 +96,11 @@ class SimulatedProvider:
     def _answer_later(self) -> None:
         least_s, most_s = LATENCY_S
         self.world.wait(least_s + (most_s - least_s) * self.world.schedule.random())
+
+
+@cache
+def _list_tiles(source: str, bbox: BBox, zoom_levels: tuple[int, ...]) -> list[TileId]:
+    return list(TileCoverage(bbox=bbox, zoom_levels=zoom_levels).tiles(source))
 
 
 TILE_BYTES = 64

@@ -43,7 +43,7 @@ class Outcome:
 
 def run_plan(scenario: str, seed: int, plan: FaultPlan, *, keeps_trace: bool = False) -> Outcome:
     """Run one history with these faults."""
-    world = World(seed, plan, keeps_trace=keeps_trace)
+    world = World(seed, plan)
     kind = SCENARIOS[scenario]
     kind(world)
     world.run(liveness_s=kind.liveness_s)
@@ -59,7 +59,7 @@ def run_plan(scenario: str, seed: int, plan: FaultPlan, *, keeps_trace: bool = F
         fault_pairs=world.fault_pairs,
         transitions=world.transitions,
         port_kinds=world.port_kinds,
-        trace=world.trace,
+        trace=world.trace if keeps_trace else (),
     )
 
 
@@ -82,6 +82,7 @@ def get_menu(scenario: str) -> FaultMenu:
         actions=tuple(sorted(actions)),
         weights=SCENARIOS[scenario].weights,
         early=SCENARIOS[scenario].early,
+        lasts_s_max=SCENARIOS[scenario].lasts_s_max,
     )
 
 

@@ -18,7 +18,6 @@ from greenlet import GreenletExit, getcurrent, greenlet
 START_S = 1_793_000_000.0  # 2026-10-26
 STEP_S = 0.001
 """Every call of a port takes this long; waiting takes as long as it says."""
-TRACE_MAX = 200_000
 
 
 class Killed(GeneratorExit):
@@ -73,7 +72,6 @@ class Scheduler:
     """Runs the tasks of all processes, one at a time."""
 
     seed: int
-    keeps_trace: bool = field(default=False, kw_only=True)
     schedule: Random = field(init=False)
     """The chance of this history."""
     time_s: float = field(default=0.0, init=False)
@@ -81,7 +79,6 @@ class Scheduler:
     locks: dict[str, Any] = field(factory=dict, init=False)
     """The locks of the database, by name."""
     trace: list[str] = field(factory=list, init=False)
-    _digest: Any = field(factory=sha256, init=False)
     _hub: greenlet = field(init=False)
     _ready: list[Task] = field(factory=list, init=False)
     _timers: list[tuple[float, int, Task | Callable[[], None], int]] = field(
@@ -158,8 +155,13 @@ class Scheduler:
 
     def pause(self, task: Task) -> None:
         """Let the seed decide who runs next."""
-        self.time_s += STEP_S
-        if self._ready or task.process.stopped_until_s > self.time_s or self._has_due_timer():
+        self.time_s = time_s = self.time_s + STEP_S
+        timers = self._timers
+        if (
+            self._ready
+            or task.process.stopped_until_s > time_s
+            or (timers and timers[0][0] <= time_s)
+        ):
             self._ready.append(task)
             self._switch(task)
 
@@ -225,7 +227,8 @@ class Scheduler:
                     task.body.throw(Killed)
 
     def _restart_later(self, process: Process) -> None:
-        delay_s = 1.0 + self.schedule.random() * 20.0
+        # As systemd does: later and later, so that an outage is not a series of short lives.
+        delay_s = (1.0 + self.schedule.random() * 20.0) * min(2 ** (process.generation - 1), 16)
 
         def restart() -> None:
             if not process.alive and not process.done:
@@ -297,12 +300,9 @@ class Scheduler:
 
     def note(self, line: str) -> None:
         """Add a line to the history."""
-        text = f"{self.time_s:.3f} {line}\n"
-        self._digest.update(text.encode())
-        if self.keeps_trace and len(self.trace) < TRACE_MAX:
-            self.trace.append(text)
+        self.trace.append(f"{self.time_s:.3f} {line}\n")
 
     @property
     def trace_hash(self) -> str:
         """The hash of the history so far."""
-        return str(self._digest.hexdigest())
+        return sha256("".join(self.trace).encode()).hexdigest()

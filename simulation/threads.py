@@ -248,6 +248,12 @@ class SimulatedHeartbeat:
 
     world: World
     process: Process
+    is_idle: Callable[[], bool] = lambda: False
+    """Whether a beat would do nothing until ``resumed``: histories have long pauses."""
+    resumed: Signal = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.resumed = Signal(self.world)
 
     @contextmanager
     def start(self, beat: Callable[[], bool], *, every_s: float) -> Iterator[None]:
@@ -256,8 +262,11 @@ class SimulatedHeartbeat:
         is_over = False
 
         def run() -> None:
-            while ended.wait(every_s) and not is_over and beat():
-                pass
+            while not is_over:
+                if self.is_idle():
+                    self.resumed.wait()
+                elif not ended.wait(every_s) or not beat():
+                    return
 
         task = self.world.spawn(self.process, run, "heartbeat")
         try:
@@ -266,5 +275,6 @@ class SimulatedHeartbeat:
             is_over = True
             if self.process.alive:
                 ended.set()
+                self.resumed.set()
                 while not task.ended:
                     self.world.wait(0.01)

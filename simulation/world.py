@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from greenlet import getcurrent
 
 from simulation.faults import NO_PLAN, Fault, FaultKind, FaultPlan, PortKind
@@ -37,7 +37,7 @@ class Violation(Exception):  # noqa: N818  # what the simulator looks for is not
     """An invariant does not hold."""
 
 
-@frozen
+@define(eq=False)
 class Call:
     """One call of a port, as checkers see it after it happened."""
 
@@ -96,21 +96,24 @@ class World(Scheduler):
 
     def run(self, *, liveness_s: float) -> None:
         """Run until all awaited processes are done; they must be, soon after the last fault."""
-        while self.violation is None and (left := self._list_unfinished()):
+        while self.violation is None and self._has_unfinished():
             quiet_s = self.time_s - self.faults_over_s
             if quiet_s > liveness_s or self.step > STEPS_MAX:
-                problem = f"did not end within {quiet_s:.0f} s and {self.step} calls"
-                self.fail("liveness", (18, 38), f"{', '.join(left)} {problem}")
+                self._fail_to_end(f"did not end within {quiet_s:.0f} s and {self.step} calls")
             elif not self.run_next():
-                self.fail("liveness", (18, 38), f"{', '.join(left)} cannot go on")
+                self._fail_to_end("cannot go on")
         for checker in self.checkers:
             if self.violation is None:
                 self.checks += 1
                 checker.at_end()
         self.end_all()
 
-    def _list_unfinished(self) -> list[str]:
-        return [one.name for one in self.processes.values() if one.is_awaited and not one.done]
+    def _has_unfinished(self) -> bool:
+        return any(one.is_awaited and not one.done for one in self.processes.values())
+
+    def _fail_to_end(self, problem: str) -> None:
+        left = [one.name for one in self.processes.values() if one.is_awaited and not one.done]
+        self.fail("liveness", (18, 38), f"{', '.join(left)} {problem}")
 
     def fail(self, checker: str, invariants: tuple[int, ...], problem: str) -> None:
         """Report a violation, which ends the history at once."""
@@ -157,13 +160,9 @@ class World(Scheduler):
         if not process.alive:
             raise Killed
         kwargs = kwargs or {}
-        task = self.current
+        task = self._by_body[getcurrent()]
         self.pause(task)
-        self.step += 1
-        counts = self.call_counts
-        counts[name] += 1
-        if name not in self.port_kinds:
-            self.port_kinds[name] = kind
+        self._count(kind, name)
         fault = self._find_fault(kind, name)
         result: Any = None
         error: BaseException | None = None
@@ -172,14 +171,15 @@ class World(Scheduler):
             if fault is not None:
                 self._apply_before(fault, task, kind, name)
             took_effect = True
-            result = effect(*args, **kwargs)
+            result = _settle(effect(*args, **kwargs))
             if fault is not None and fault.kind is FaultKind.ERROR_AFTER:
                 error = fault.build_error(kind, name, self._draw(fault))
         except Exception as raised:  # noqa: BLE001  # raised again below, after the checks
             error = raised
             if not took_effect:
                 undo()
-        self.note(f"{task.name} {name}{_brief(args)}{'' if error is None else _describe(error)}")
+        brief = _brief(args) if args else ""
+        self.note(f"{task.name} {name}{brief}{'' if error is None else _describe(error)}")
         if name in self._handlers:
             self._check(Call(process, name, args, kwargs, result, error))
         if error is not None:
@@ -187,6 +187,14 @@ class World(Scheduler):
         if fault is not None and fault.kind is FaultKind.CRASH_AFTER:
             self.kill(process)
         return result
+
+    def _count(self, kind: PortKind, name: str) -> None:
+        self.step += 1
+        if name in self.port_kinds:
+            self.call_counts[name] += 1
+        else:
+            self.call_counts[name] = 1
+            self.port_kinds[name] = kind
 
     def _check(self, call: Call) -> None:
         for handler in self._handlers[call.name]:
@@ -275,10 +283,18 @@ class World(Scheduler):
             self.start_process(Process(name=name, main=work, restarts=False))
 
 
+def _settle(result: Any) -> Any:
+    """Read an iterator at once: what it reads is the state at the time of the call."""
+    return iter(list(result)) if hasattr(result, "__next__") else result
+
+
 def _describe(error: BaseException) -> str:
     return f" -> {type(error).__name__}"
 
 
+_TELLING = (str, int, float, TileId)
+
+
 def _brief(args: tuple[Any, ...]) -> str:
     """Return the arguments that tell histories apart."""
-    return "".join(f" {arg}" for arg in args if isinstance(arg, str | int | float | TileId))
+    return "".join([f" {arg}" for arg in args if isinstance(arg, _TELLING)])

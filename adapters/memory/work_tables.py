@@ -1,6 +1,5 @@
 """The tables of the in-memory work store."""
 
-from copy import copy
 from datetime import datetime
 
 from attrs import define, field, fields
@@ -43,9 +42,7 @@ class WorkTables:
 
     def copy(self) -> "WorkTables":
         """Return an independent copy."""
-        return WorkTables(
-            **{item.name: copy(getattr(self, item.name)) for item in fields(WorkTables)}
-        )
+        return WorkTables(*[getattr(self, name).copy() for name in _NAMES])
 
     def find_unfinished(self, dedupe_key: str) -> Run | None:
         """Return the unfinished run with this key."""
@@ -90,3 +87,6 @@ class WorkTables:
                 judged_at=change.at,
             )
             self.verdicts[key] = (*self.verdicts.get(key, ()), verdict)
+
+
+_NAMES = tuple(item.name for item in fields(WorkTables))

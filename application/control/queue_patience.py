@@ -14,7 +14,7 @@ from tileferry.domain.retry import RetryPolicy, compute_nominal_delay
 
 _DATABASE_RETRY = RetryPolicy(max_attempts=2, base_delay=0.5, max_delay=30.0)
 """The delays while the database is unavailable; the number of attempts is not limited."""
-_STEP_S = 0.5
+STOP_CHECK_S = 0.5
 Result = TypeVar("Result")
 
 
@@ -29,6 +29,7 @@ class QueuePatience:
     is_stopping: Callable[[], bool]
     check_stop: Callable[[], None]
     """Raises ``KeyboardInterrupt`` when the current run has to stop as well."""
+    stop_check_s: float = STOP_CHECK_S
 
     def call(self, call: Callable[[], Result]) -> Result:
         """Return the result of a call; while the database is away, wait and repeat the call.
@@ -46,7 +47,7 @@ class QueuePatience:
                 failures += 1
                 self.wait_for_database(failures, error)
                 if self.is_stopping():
-                    self.queue.wait(_STEP_S)
+                    self.queue.wait(STOP_CHECK_S)
                     self.check_stop()
             else:
                 if failures:
@@ -70,5 +71,5 @@ class QueuePatience:
         """Wait for new runs."""
         end_s = self.clock.monotonic() + seconds
         while (left_s := end_s - self.clock.monotonic()) > 0 and not self.is_stopping():
-            if self.queue.wait(min(left_s, _STEP_S)):
+            if self.queue.wait(min(left_s, self.stop_check_s)):
                 return

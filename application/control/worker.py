@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 
 from tileferry.application.control.key_expiry import KeyExpiry
 from tileferry.application.control.partition_control import PartitionControl
-from tileferry.application.control.queue_patience import QueuePatience
+from tileferry.application.control.queue_patience import STOP_CHECK_S, QueuePatience
 from tileferry.application.control.run_claims import LeasedRuns, RunClaimer
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.run_progress import RunProgressTracker
@@ -102,6 +102,8 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
     check_stop: Callable[[], None] = lambda: None
     """Raises ``KeyboardInterrupt`` when the current run has to stop as well."""
+    stop_check_s: float = STOP_CHECK_S
+    """How often to look for a stop request while there is nothing to do."""
     progress: ProgressListener = NULL_LISTENER
     deliver_events: Callable[[], None] = lambda: None
     """Delivers the audit events that wait for their sink; does not raise."""
@@ -153,6 +155,7 @@ class Worker:
             progress=self.progress,
             is_stopping=self.is_stopping,
             check_stop=self.check_stop,
+            stop_check_s=self.stop_check_s,
         )
 
     @property

@@ -26,9 +26,8 @@ class AuditChecker(Checker):
         for entry in self.log.iter_entries():
             read = DecodedEntry.from_entry(entry)
             self.require(read.event, f"audit entry {entry.sequence}: {read.problem}")
-            self.require(
-                read.difference is None, f"audit entry {entry.sequence}: {read.difference}"
-            )
+            difference = read.difference
+            self.require(difference is None, f"audit entry {entry.sequence}: {difference}")
 
 
 @define

@@ -29,4 +29,8 @@ class Checker:
     def require(self, holds: object, problem: str) -> None:
         """Report a problem unless something holds."""
         if not holds:
-            self.world.fail(type(self).__name__, self.invariants, problem)
+            self.fail(problem)
+
+    def fail(self, problem: str) -> None:
+        """Report a problem."""
+        self.world.fail(type(self).__name__, self.invariants, problem)

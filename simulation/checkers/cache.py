@@ -45,9 +45,8 @@ class DurabilityChecker(Checker):
     def check_rows(self, _call: Call) -> None:
         """Check that every visible tile has its bytes on the disk."""
         for row in self.rows.all_tiles():
-            self.require(
-                self.store.is_durable(row.blob), f"{row.tile_id} is visible, its bytes may be lost"
-            )
+            if not self.store.is_durable(row.blob):
+                self.fail(f"{row.tile_id} is visible, its bytes may be lost")
             self.removed.discard(row.tile_id)
 
     def check_journals(self, _call: Call | None = None) -> None:
@@ -56,11 +55,10 @@ class DurabilityChecker(Checker):
             for tile in self.journals.list_durable(name):
                 row = self.rows.get_metadata(tile)
                 if row is None:
-                    self.require(tile in self.removed, f"{tile} is journaled but has no row")
-                else:
-                    self.require(
-                        self.store.is_durable(row.blob), f"{tile} is journaled, its bytes are not"
-                    )
+                    if tile not in self.removed:
+                        self.fail(f"{tile} is journaled but has no row")
+                elif not self.store.is_durable(row.blob):
+                    self.fail(f"{tile} is journaled, its bytes are not")
 
     def note_removed(self, _call: Call) -> None:
         """Note what is not visible any more."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from attrs import define, field
 
 from simulation.faults import FaultKind, PortKind
-from simulation.ports import Port, PortSpec, ProcessClock
+from simulation.ports import PortSpec, ProcessClock, connect
 from simulation.scheduler import Process
 from simulation.threads import WorkerClock
 from simulation.world import World
@@ -31,6 +31,8 @@ class Scenario:
     """The simulated time after the last fault within which everything must end."""
     weights: ClassVar[dict[FaultKind, float]] = {}
     early: ClassVar[float] = 1.0
+    lasts_s_max: ClassVar[float] = 3_000.0
+    """How long a fault lasts at most; longer than anybody here waits, nothing new happens."""
     world: World
     chance: Random = field(init=False)
     """Decides about the size and the settings of this world, not about its history."""
@@ -49,7 +51,7 @@ class Scenario:
 
     def connect(self, process: Process, spec: PortSpec, target: Any) -> Any:
         """Return a port as a process sees it."""
-        return Port(self.world, process, spec, target)
+        return connect(self.world, process, spec, target)
 
     def create_clock(self, process: Process) -> WorkerClock:
         return WorkerClock(ProcessClock(self.world, process), self.world, process)

@@ -22,7 +22,7 @@ from tileferry.domain.tiles import classify_provider_error
 
 KEYS = PortSpec(name="keys", kind=PortKind.DATABASE)
 EFFECTS = PortSpec(name="effects", kind=PortKind.PROVIDER)
-LEASE_S = 20.0
+LEASE_S = 10.0
 
 
 @define(eq=False)
@@ -48,6 +48,7 @@ class IdempotencyScenario(Scenario):
     """A store of keys and those who share it."""
 
     name: ClassVar[str] = "idempotency"
+    lasts_s_max: ClassVar[float] = 10 * LEASE_S
     weights: ClassVar[dict[FaultKind, float]] = {FaultKind.DISK_FULL: 0.0}
     store: MemoryIdempotencyStore = field(init=False)
     checker: IdempotencyChecker = field(init=False)
@@ -61,7 +62,7 @@ class IdempotencyScenario(Scenario):
         self.checker = IdempotencyChecker(world, self.store, LEASE_S)
         self.beats = chance.random() < 0.8
         # Without a heartbeat, an operation must end within its lease.
-        slow_s = chance.choice([0.5, 5.0, 3 * LEASE_S]) if self.beats else 5.0
+        slow_s = chance.choice([0.5, 5.0, 2.5 * LEASE_S]) if self.beats else 5.0
         self.effects = SimulatedEffects(world, self.checker, slow_s)
         self.keys = [f"key-{number}" for number in range(chance.randint(1, 3))]
         world.watch(self.checker)

@@ -1,6 +1,7 @@
 """Workers share a queue of runs and partitions, while operators submit, cancel and retry."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from itertools import count
@@ -14,6 +15,7 @@ from simulation.checkers.queue import (
     PartitionChecker,
     QueueOrderChecker,
     StateAuditChecker,
+    WorkWatcher,
 )
 from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
@@ -22,9 +24,15 @@ from simulation.scenarios.base import LOGGER, Scenario
 from simulation.scenarios.cache import SimulatedDisk
 from simulation.scenarios.download import PROVIDER, ZOOM
 from simulation.scheduler import Process
-from simulation.threads import SimulatedHeartbeat, SimulatedWorkers, create_pace
+from simulation.threads import Signal, SimulatedHeartbeat, SimulatedWorkers, create_pace
 from simulation.world import World
-from tileferry.adapters.memory import MemoryIdempotencyStore, MemoryRawSink, MemoryWork
+from tileferry.adapters.memory import (
+    MemoryAuditSink,
+    MemoryIdempotencyStore,
+    MemoryRawSink,
+    MemoryWork,
+)
+from tileferry.adapters.memory.work_unit import MemoryWorkUnit
 from tileferry.application import (
     DownloadSettings,
     GroupLimits,
@@ -45,7 +53,7 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.partitions.imagery_dates import ImageryDates
-from tileferry.domain.retry import RUN_POLICY
+from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY
 from tileferry.domain.runs import (
     Run,
     RunKind,
@@ -99,10 +107,14 @@ RAW = PortSpec(
 )
 OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
 OTHER_SOURCE = "osm"
-POLL_S = (20.0, 300.0)
+POLL_S = (120.0, 600.0)
+IDLE_S = 600.0
 LEASE_S = 20.0
-POLICIES = WorkPolicies(run=evolve(RUN_POLICY, max_retry_after_s=1_800.0))
-"""A source cannot ask for more than half an hour, so that histories stay short."""
+POLICIES = WorkPolicies(
+    run=evolve(RUN_POLICY, max_delay=600.0, max_retry_after_s=1_800.0),
+    partition=evolve(PARTITION_POLICY, max_delay=1_800.0),
+)
+"""Waits are bounded, so that histories stay short."""
 
 
 def create_area(width: int) -> Area:
@@ -134,6 +146,47 @@ class SimulatedJob:
             raise RateLimitedError(url="https://tiles", attempts=1, retry_after_s=wait_s)
 
 
+class SimulatedWork(MemoryWork):
+    """The database of the control plane; it tells waiting workers when a run is submitted."""
+
+    def __init__(self, world: World, audit_log: MemoryAuditSink) -> None:
+        super().__init__(clock=world, audit_sink=audit_log)
+        self.submitted = Signal(world)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a run, or for whoever stops the worker."""
+        data = self.submitted.world.current.process.data
+        data["idle"] = True
+        is_told = not self.submitted.wait(seconds)
+        data["idle"] = False
+        data["heartbeat"].resumed.set()
+        return is_told
+
+    @contextmanager
+    def open_unit(self, *, by: str | None = None) -> Iterator[MemoryWorkUnit]:
+        known = len(self._books.runs)
+        with super().open_unit(by=by) as unit:
+            yield unit
+        if len(self._books.runs) > known:
+            self.submitted.set()
+
+    def wait_for_work(self, late_s: float) -> None:
+        """Wait until something is due, as a timer does that starts workers, and a little more."""
+        while (wait_s := self._get_wait_s()) > 0:
+            self.submitted.wait(wait_s + late_s)
+
+    def _get_wait_s(self) -> float:
+        books, now = self._books, self.now()
+        opens_at = {gate.source: gate.closed_until or now for gate in books.gates.values()}
+        times = [
+            run.lease_expires_at or max(run.next_retry_at or now, opens_at[run.source])
+            for run in books.runs.values()
+            if not has_ended(run)
+        ]
+        times += [retry.next_run_at for retry in books.retries.values()]
+        return min(((time - now).total_seconds() for time in times), default=IDLE_S)
+
+
 @define(eq=False)
 class QueueScenario(Scenario):
     """The database of the control plane, the raw partitions, and everybody who uses them."""
@@ -143,32 +196,37 @@ class QueueScenario(Scenario):
     """The policy of a run waits up to an hour, that of a partition up to two, several times."""
     weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 10.0}
     early: ClassVar[float] = 3.0
-    work: MemoryWork = field(init=False)
+    work: SimulatedWork = field(init=False)
     raw: MemoryRawSink = field(init=False)
     keys: MemoryIdempotencyStore = field(init=False)
     provider: SimulatedProvider = field(init=False)
     jobs: list[Work] = field(factory=list, init=False)
     batch: int = field(init=False)
     poll_s: float = field(init=False)
+    sweep_s: float = field(init=False)
+    until_idle: bool = field(init=False)
+    """Whether a timer starts workers when there is work, instead of letting them wait for it."""
     leases: LeaseChecker = field(init=False)
 
     def build(self) -> None:
         world, chance = self.world, self.chance
-        self.work = MemoryWork(clock=world, audit_sink=self.audit_log)
+        self.work = SimulatedWork(world, self.audit_log)
         self.raw = MemoryRawSink(clock=world)
         self.keys = MemoryIdempotencyStore(clock=world)
         self.provider = SimulatedProvider(world, page_size=2)
         self.batch = chance.choice([1, 1, 2, 5])
         self.poll_s = chance.choice(POLL_S)
-        area = create_area(chance.randint(1, 3))
-        for number in range(chance.randint(1, 4)):
+        self.sweep_s = self.poll_s * chance.choice([1, 4])
+        self.until_idle = chance.random() < 0.6
+        area = create_area(chance.randint(1, 2))
+        for number in range(chance.randint(1, 3)):
             source = chance.choice([SOURCE, OTHER_SOURCE])
             self.jobs.append(DownloadArea(source=source, flight_id=f"F{number}", area=area))
         if chance.random() < 0.5:
             self.jobs.append(UploadFlight(source=SOURCE, flight_id="F0"))
         self.jobs += [
             AcquirePartition(key=create_key(day), area=area)
-            for day in range(1, 1 + chance.randint(1, 3))
+            for day in range(1, 1 + chance.randint(1, 2))
         ]
         if chance.random() < 0.4:  # what is missing makes the validator reject a partition
             tiles = list(area.coverage.tiles(SOURCE))
@@ -195,10 +253,14 @@ class QueueScenario(Scenario):
     def add_checkers(self) -> None:
         world = self.world
         self.leases = LeaseChecker(world, self.work)
-        world.watch(self.leases)
-        world.watch(QueueOrderChecker(world, self.work))
-        world.watch(PartitionChecker(world, self.work, self.raw))
-        world.watch(StateAuditChecker(world, self.work, self.audit_log))
+        checkers = [
+            self.leases,
+            QueueOrderChecker(world, self.work),
+            PartitionChecker(world, self.work, self.raw),
+            StateAuditChecker(world, self.work, self.audit_log),
+        ]
+        for checker in (WorkWatcher(world, self.work, checkers), *checkers):
+            world.watch(checker)
         world.watch(AuditChecker(world, self.audit_log))
 
     # Processes
@@ -228,6 +290,8 @@ class QueueScenario(Scenario):
             process.data["stopping"] = False
             self.create_worker(process, process.data["worker"]).run()
             self.world.wait(5.0)
+            if self.until_idle:
+                self.work.wait_for_work(30.0 * self.world.schedule.random())
 
     def create_worker(self, process: Process, name: WorkerId) -> Worker:
         """Return a worker, as the container wires it."""
@@ -242,25 +306,35 @@ class QueueScenario(Scenario):
             ),
         }
         retrying = RetryingCalls(self.create_retry_manager(process, clock))
-        return Worker(
+        heartbeat = SimulatedHeartbeat(
+            self.world, process, lambda: process.data.get("idle", False) and not worker._held._runs
+        )
+        process.data["heartbeat"] = heartbeat
+        worker = Worker(
             name=name,
             queue=self.connect(process, QUEUE, self.work),
             control=self.create_control(process, calls=retrying),
             partitions=self.create_partitions(process, calls=retrying),
             keys=KeyExpiry(store=self.connect(process, KEYS, self.keys), calls=retrying),
             handlers=handlers,
-            heartbeat=SimulatedHeartbeat(self.world, process),
+            heartbeat=heartbeat,
             clock=clock,
             logger=LOGGER,
             settings=WorkerSettings(
-                lease_s=LEASE_S, batch=self.batch, poll_s=self.poll_s, sweep_s=self.poll_s
+                lease_s=LEASE_S,
+                batch=self.batch,
+                poll_s=self.poll_s,
+                sweep_s=self.sweep_s,
+                until_idle=self.until_idle,
             ),
+            stop_check_s=IDLE_S,  # its waits end when it is stopped
             is_stopping=lambda: bool(process.data.get("stopping")),
         )
+        return worker
 
     def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do the steps of a run; its end depends on chance."""
-        for _ in range(5):
+        for _ in range(3):
             check()
             job.do_step(run)
         drawn = self.world.schedule.random()
@@ -326,6 +400,7 @@ class QueueScenario(Scenario):
 
     def stop_worker(self, _process: Process) -> None:
         self.world.processes["worker-0"].data["stopping"] = True
+        self.work.submitted.set()
 
     def suspend_worker(self, seconds: float, _process: Process) -> None:
         """Close the lid of a laptop whose worker is busy, past its lease."""

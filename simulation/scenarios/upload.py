@@ -47,6 +47,7 @@ class UploadScenario(CacheScenario):
 
     name: ClassVar[str] = "upload"
     liveness_s: ClassVar[float] = 3 * 3600.0
+    lasts_s_max: ClassVar[float] = 600.0
     provider: SimulatedUploadProvider = field(init=False)
     envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore, init=False)
     recorder: MemoryFdrClient = field(init=False)
