@@ -12,7 +12,6 @@ from typing import ClassVar, TypeVar
 from attrs import define, field
 
 from simulation.checkers.base import Checker
-from simulation.scheduler import Process
 from simulation.world import Call
 from tileferry.adapters.memory import MemoryAuditSink, MemoryRawSink, MemoryWork
 from tileferry.domain.audit import StateChanged
@@ -109,7 +108,6 @@ class LeaseChecker(WorkChecker):
     """Runs follow the declared moves; only the holder of a valid claim ends one."""
 
     invariants: ClassVar[tuple[int, ...]] = (9, 12, 13)
-    _stale_steps: Counter[tuple[str, int, str, int]] = field(factory=Counter, init=False)
 
     def check_run(self, call: Call, before: Run | None, after: Run) -> None:
         if before is None:
@@ -175,18 +173,21 @@ class LeaseChecker(WorkChecker):
                 f"{after.run_id} was rescued while its lease was valid",
             )
 
-    def check_step(self, process: Process, run: Run) -> None:
-        """Check a step of work: a worker whose run another one has notices before the next step.
+    def check_held(self, run: Run, check: Callable[[], None]) -> None:
+        """Let a worker check that it still holds a run, and check that it is right.
 
         A cancel is noticed later, at the next heartbeat.
         """
-        if self.work._books.runs[run.run_id].lease_epoch == run.lease_epoch:
-            return
-        claim = process.name, process.generation, run.run_id, run.lease_epoch
-        self._stale_steps[claim] += 1
+        step = self.world.step
+        check()
+        if self.world.step != step:
+            return  # it called the database, and may have stood still since the answer
+        self.world.checks += 1
+        known = self.work._books.runs[run.run_id]
+        is_held = (known.status, known.lease_epoch) == (run.status, run.lease_epoch)
         self.require(
-            self._stale_steps[claim] == 1,
-            f"{process.name} goes on with {run.run_id}, which it lost",
+            is_held or self.work.find_cancelled([run]),
+            f"{run.lease_owner} goes on with {run.run_id}, which it lost",
         )
 
     def at_end(self) -> None:

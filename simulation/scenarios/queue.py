@@ -128,13 +128,10 @@ class SimulatedJob:
     """The work of runs that have no partition: a few steps, any of which may fail."""
 
     world: World
-    leases: LeaseChecker
-    process: Process
 
     def do_step(self, run: Run) -> None:
         """Do a part of the work of a run."""
         world = self.world
-        self.leases.check_step(self.process, run)
         world.wait(0.1 + 20.0 * world.schedule.random() ** 3)
         drawn = world.schedule.random()
         if drawn < 0.03:
@@ -238,7 +235,7 @@ class QueueScenario(Scenario):
             "resubmit ": self.resubmit,
             "stop worker ": self.stop_worker,
             "suspend briefly ": partial(self.suspend_worker, 2 * LEASE_S),
-            "suspend ": partial(self.suspend_worker, 10 * LEASE_S),
+            "suspend ": partial(self.suspend_worker, 2 * LEASE_S + self.sweep_s),
             "retry run ": self.retry_run,
             "retry partition ": self.retry_partition,
             "mark terminal ": self.mark_terminal,
@@ -296,14 +293,13 @@ class QueueScenario(Scenario):
     def create_worker(self, process: Process, name: WorkerId) -> Worker:
         """Return a worker, as the container wires it."""
         clock = self.create_clock(process)
-        job = self.connect(process, WORK, SimulatedJob(self.world, self.leases, process))
+        job = self.connect(process, WORK, SimulatedJob(self.world))
         handle = partial(self.handle_run, job)
+        acquire = AcquirePartitionHandler(partial(self.create_acquisition, process, clock))
         handlers: Mapping[RunKind, RunHandler] = {
-            RunKind.DOWNLOAD_AREA: handle,
-            RunKind.UPLOAD_FLIGHT: handle,
-            RunKind.ACQUIRE_PARTITION: AcquirePartitionHandler(
-                partial(self.create_acquisition, process, clock)
-            ),
+            RunKind.DOWNLOAD_AREA: partial(self.watch_run, handle),
+            RunKind.UPLOAD_FLIGHT: partial(self.watch_run, handle),
+            RunKind.ACQUIRE_PARTITION: partial(self.watch_run, acquire),
         }
         retrying = RetryingCalls(self.create_retry_manager(process, clock))
         heartbeat = SimulatedHeartbeat(
@@ -331,6 +327,10 @@ class QueueScenario(Scenario):
             is_stopping=lambda: bool(process.data.get("stopping")),
         )
         return worker
+
+    def watch_run(self, handle: RunHandler, run: Run, check: Callable[[], None], /) -> RunResult:
+        """Process a run, and check what its worker believes about its lease."""
+        return handle(run, partial(self.leases.check_held, run, check))
 
     def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do the steps of a run; its end depends on chance."""

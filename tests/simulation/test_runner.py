@@ -12,8 +12,8 @@ from simulation.runner import Summary, get_menu, run_seed, shrink
 from simulation.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
-SLICES = {"download": 150, "idempotency": 150, "queue": 60, "upload": 150}
-"""Seeds of each scenario; ``make simulate`` runs many more. Those of the queue take the longest."""
+SLICES = {"download": 150, "idempotency": 150, "queue": 100, "upload": 150}
+"""Seeds of each scenario; ``make simulate`` runs many more."""
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
