@@ -12,11 +12,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from logging import getLogger
 
 from attrs import frozen
@@ -38,12 +37,13 @@ from benchmarks.harness import Ratio, seconds_per_call
 from benchmarks.processor_time import COMMAND, Spent, measure, measure_command
 from tileferry.adapters.filesystem import FileJournalStore
 from tileferry.adapters.http import (
+    CurlTransport,
     HttpTileProvider,
     ProviderAddress,
-    PyreqwestTransport,
     new_client,
 )
 from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.provider import FetchedTile, TileRequest
 from tileferry.domain.tiles import BlobRef, DownloadOutcome, ResolutionGate, ResolutionVerdict
 
 SMALL_TILES, SMALL_BYTES = 4_000, 20_480
@@ -76,30 +76,25 @@ def ours(site: Site, server: TileServer) -> Spent:
 
 
 def fetch_only(server: TileServer) -> Spent:
-    """Fetch the same tiles by the same client in as many threads, and keep none."""
+    """Fetch the same tiles by the same client, as many at a time, and keep none."""
     address = ProviderAddress(url=server.url, service_api_key="bench", connections=THREADS)
-    tiles = iter(tiles_in(server.block))
-    next_of, lengths = threading.Lock(), list[int]()
-    with new_client(address) as client:
-        provider = HttpTileProvider(
-            client=client, clock=SystemClock(), lane=PyreqwestTransport(address)
-        )
-
-        def work() -> None:
-            while True:
-                with next_of:
-                    tile = next(tiles, None)
-                if tile is None:
-                    return
-                lengths.append(len(provider.fetch_tile(tile).content))
-
-        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    requests = [TileRequest(tile, None) for tile in tiles_in(server.block)]
+    lengths: list[int] = []
+    lane = CurlTransport(address)
+    with new_client(address) as client, closing(lane):
+        provider = HttpTileProvider(client=client, clock=SystemClock(), lane=lane)
 
         def fetch() -> None:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            upcoming = iter(requests)
+            with closing(provider.open_fetches()) as fetches:
+                for request in islice(upcoming, THREADS):
+                    fetches.start(request)
+                while len(lengths) < len(requests):
+                    for _, fetched in fetches.wait(1.0):
+                        assert isinstance(fetched, FetchedTile), fetched
+                        lengths.append(len(fetched.content))
+                        for request in islice(upcoming, 1):
+                            fetches.start(request)
 
         os.sync()
         spent = measure(fetch)

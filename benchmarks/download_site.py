@@ -20,15 +20,15 @@ from attrs import evolve, frozen
 from benchmarks.cache_site import Cache
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.http import (
+    CurlTransport,
     HttpTileDownloader,
     HttpTileProvider,
     ProviderAddress,
-    PyreqwestTransport,
     new_client,
 )
 from tileferry.adapters.http.provider import TILES_PATH
 from tileferry.adapters.http.transport import Transport
-from tileferry.adapters.system import SystemClock, ThreadWorkers
+from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import (
     BBox,
     DownloadRequest,
@@ -138,14 +138,14 @@ def downloader(
             yield HttpTileDownloader(
                 http_client=client,
                 provider=HttpTileProvider(
-                    client=client, clock=clock, lane=lane or PyreqwestTransport(address)
+                    client=client, clock=clock, lane=lane or CurlTransport(address)
                 ),
                 tile_store=cache.tiles,
                 tile_metadata_store=cache.metadata,
                 budget_enforcer=_RoomEnough(),
                 logger=getLogger("benchmarks"),
                 clock=clock,
-                workers=ThreadWorkers(THREADS),
+                requests_max=THREADS,
                 background=cache.background,
             )
     finally:

@@ -226,7 +226,7 @@ class Container(containers.DeclarativeContainer):
     pace = providers.Singleton(
         SharedPace, clock=clock, pace=providers.Singleton(factories.build_pace, config)
     )
-    workers = providers.Singleton(factories.build_workers, config)
+    fetch_runner = providers.Singleton(factories.build_fetch_runner, config)
     background = providers.Resource(factories.open_background_executor)
     tile_downloader = providers.Factory(
         HttpTileDownloader,
@@ -240,7 +240,7 @@ class Container(containers.DeclarativeContainer):
         provider=provider,
         retry=provider_retry,
         pace=pace,
-        workers=workers,
+        runner=fetch_runner,
         background=background,
         progress=listener,
         flights=flight_book,
@@ -327,7 +327,7 @@ class Container(containers.DeclarativeContainer):
         downloaders=providers.Factory(
             RawDownloaderFactory,
             provider=provider,
-            workers=workers,
+            runner=fetch_runner,
             retry=provider_retry,
             pace=pace,
             clock=clock,
@@ -462,7 +462,7 @@ class Container(containers.DeclarativeContainer):
         provider=provider,
         retry=provider_retry,
         pace=pace,
-        workers=workers,
+        runner=fetch_runner,
         journals=journals,
         tile_metadata_store=metadata_store,
         headroom=budget_enforcer.provider,

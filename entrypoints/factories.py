@@ -29,9 +29,9 @@ with import_on_call(globals()):
         SegmentTileStore,
     )
     from tileferry.adapters.http import (
+        CurlTransport,
         HttpTileUploader,
         ProviderAddress,
-        PyreqwestTransport,
         ResponseLimits,
         new_client,
     )
@@ -49,7 +49,7 @@ with import_on_call(globals()):
     from tileferry.adapters.system import (
         SystemClock,
         SystemDisk,
-        ThreadWorkers,
+        ThreadFetchRunner,
         describe_location,
         new_id,
     )
@@ -139,9 +139,9 @@ def open_http_client(address: ProviderAddress) -> "Iterator[httpx.Client]":
         yield client
 
 
-def open_transport(address: ProviderAddress) -> Iterator[PyreqwestTransport]:
+def open_transport(address: ProviderAddress) -> Iterator[CurlTransport]:
     """Open the connections for tile requests."""
-    lane = PyreqwestTransport(address)
+    lane = CurlTransport(address)
     yield lane
     lane.close()
 
@@ -158,15 +158,9 @@ def build_download_settings(config: Config, *, in_run: bool) -> DownloadSettings
     )
 
 
-THREADS_PER_REQUEST = 4
-"""A tile that waits for its retry holds a thread, but no request."""
-_THREADS_MAX = 256
-
-
-def build_workers(config: Config) -> ThreadWorkers:
-    """Return the threads that fetch tiles; the pace limits how many of them send requests."""
-    requests = config.c11.max_concurrent_requests
-    return ThreadWorkers(min(THREADS_PER_REQUEST * requests, _THREADS_MAX))
+def build_fetch_runner(config: Config) -> ThreadFetchRunner:
+    """Return the thread that fetches tiles; the pace limits how many requests it sends."""
+    return ThreadFetchRunner.for_requests(config.c11.max_concurrent_requests)
 
 
 def build_pace(config: Config) -> Pace:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 with import_on_call(globals()):
     from tileferry.adapters.http import (
+        CurlTransport,
         HttpTileProvider,
         ProviderAddress,
-        PyreqwestTransport,
         ResponseLimits,
         XyzTileProvider,
         build_user_agent,
@@ -77,7 +77,7 @@ def build_provider_address(config: Config) -> ProviderAddress:
 def build_tile_provider(
     config: Config,
     client: "httpx.Client",
-    lane: PyreqwestTransport,
+    lane: CurlTransport,
     clock: SystemClock,
     limits: ResponseLimits,
 ) -> TileProvider:

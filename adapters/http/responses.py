@@ -5,46 +5,34 @@ import binascii
 import re
 from datetime import UTC, datetime
 from hashlib import sha256, sha512
+from http import HTTPStatus
 
 import httpx
-from attrs import field, frozen
 
-from tileferry.adapters.http.transport import Chunk, TransportResponse
+from tileferry.adapters.http.transport import Chunk, ResponseLimits, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.redaction import redact_excerpt
 from tileferry.domain.retry import parse_retry_after
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import (
-    TILE_BYTES_MAX,
     PictureError,
     PictureFlaw,
     ProviderFault,
     fault_from_status,
     inspect_picture,
 )
-from tileferry.domain.validation import integer, number
 
 _EXCERPT_BYTES = 512
-_EXCERPT_S = 2.0
+_ERROR_BODY_BYTES = 16 * 1024
+"""A longer body of an error is not worth keeping its connection for."""
+EXCERPT_S = 2.0
 _DIGEST = re.compile(r"(sha-256|sha-512) *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
 _NAMED = re.compile(r"(?:sha-256|sha-512) *=", re.IGNORECASE)
 _PICTURE_FAULTS = {
     PictureFlaw.CUT: ProviderFault.TRUNCATED,
     PictureFlaw.DAMAGED: ProviderFault.DAMAGED,
 }
-
-
-@frozen(kw_only=True)
-class ResponseLimits:
-    """Limits for one response."""
-
-    tile_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1, TILE_BYTES_MAX))
-    deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
-    """From the call to the last byte; for an upload, from the end of sending."""
-    rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
-    """A slower response is aborted after ``grace_s``."""
-    grace_s: float = field(default=10.0, validator=number(0))
 
 
 def read_body(
@@ -57,9 +45,7 @@ def read_body(
 ) -> bytes:
     """Return the body; it has exactly the declared length and at most ``bytes_max`` bytes."""
     url = answer.url
-    encoding = answer.header("content-encoding") or "identity"
-    if encoding.strip().lower() not in {"", "identity"}:
-        raise _schema_error(url, "Content-Encoding", f"{encoding} was not requested")
+    _check_encoding(answer)
     declared = _parse_content_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large_error(url, declared, bytes_max)
@@ -72,7 +58,7 @@ def read_body(
         parts.append(chunk)
         if size == declared:
             continue  # complete: its pace no longer matters
-        _check_pace(url, size, clock.monotonic() - started_s, limits)
+        check_pace(url, size, clock.monotonic() - started_s, limits)
     if declared is not None and size != declared:
         raise SatelliteProviderError(
             reason=f"the response broke off after {size} of {declared} bytes",
@@ -88,7 +74,7 @@ def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str
     Only what arrives within a moment is read.
     """
     content = b""
-    until_s = clock.monotonic() + _EXCERPT_S
+    until_s = clock.monotonic() + EXCERPT_S
     try:
         for chunk in answer.chunks():
             content += chunk
@@ -152,6 +138,24 @@ def check_content_type(answer: TransportResponse, *, family: str) -> None:
         raise _schema_error(answer.url, "Content-Type", f"{kind!r} is not {family}")
 
 
+def _check_encoding(answer: TransportResponse) -> None:
+    encoding = answer.header("content-encoding")
+    if encoding is not None and encoding.strip().lower() not in {"", "identity"}:
+        raise _schema_error(answer.url, "Content-Encoding", f"{encoding} was not requested")
+
+
+def count_useful_bytes(answer: TransportResponse, limits: ResponseLimits) -> int:
+    """Return how much of a tile's body to receive: none if the head rules it out."""
+    if answer.status != HTTPStatus.OK:
+        return _ERROR_BODY_BYTES
+    try:
+        check_content_type(answer, family="image/")
+        _check_encoding(answer)
+    except SatelliteProviderError:
+        return 0
+    return limits.tile_bytes_max
+
+
 def _parse_content_length(answer: TransportResponse, url: str) -> int | None:
     text = answer.header("content-length")
     if text is None:
@@ -161,11 +165,16 @@ def _parse_content_length(answer: TransportResponse, url: str) -> int | None:
     return int(text)
 
 
-def _check_pace(url: str, size: int, elapsed_s: float, limits: ResponseLimits) -> None:
-    slow = elapsed_s > limits.grace_s and size < limits.rate_bytes_s_min * elapsed_s
-    if slow or elapsed_s > limits.deadline_s:
+def check_pace(url: str, size: int | None, elapsed_s: float, limits: ResponseLimits) -> None:
+    """Reject a response that is late, or whose body arrives too slowly; ``None``: no body yet."""
+    is_slow = (
+        size is not None
+        and elapsed_s > limits.grace_s
+        and size < limits.rate_bytes_s_min * elapsed_s
+    )
+    if is_slow or elapsed_s > limits.deadline_s:
         raise SatelliteProviderError(
-            reason=f"too slow: {size} bytes in {elapsed_s:.1f} s",
+            reason=f"too slow: {size or 0} bytes in {elapsed_s:.1f} s",
             url=url,
             fault=ProviderFault.TOO_SLOW,
         )

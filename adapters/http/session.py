@@ -10,13 +10,12 @@ from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
 from tileferry.adapters.http.responses import (
-    ResponseLimits,
     check_content_type,
     check_tile,
     read_body,
     to_provider_error,
 )
-from tileferry.adapters.http.transport import Transport, TransportResponse
+from tileferry.adapters.http.transport import ResponseLimits, Transport, TransportResponse
 from tileferry.application.ports.clock import Clock
 
 Result = TypeVar("Result")
@@ -48,19 +47,25 @@ class ProviderSession:
 
         ``unless`` are the headers of a conditional request: ``read`` may then get a 304.
         """
-        expected = {_OK} if not unless else {_OK, NOT_MODIFIED}
 
         def call() -> Result:
             started_s = self.clock.monotonic()
-            with lane.get(path, query, unless) as answer:
-                if answer.status not in expected:
-                    raise to_provider_error(answer, self.secret, self.clock)
+            with lane.get(path, query, unless, limits=self.limits) as answer:
+                self.check_status(answer, is_conditional=unless is not None)
+                if lane.reads_ahead:
+                    started_s = self.clock.monotonic()
                 return read(answer, started_s)
 
         bounded = call
-        if lane.waits_for_ever:  # a slow response is reported as slow before this deadline
+        if not lane.reads_ahead:  # a slow response is reported as slow before this deadline
             bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
         return call_translating_errors(bounded, url, secret=self.secret)
+
+    def check_status(self, answer: TransportResponse, *, is_conditional: bool) -> None:
+        """Reject a response without a tile, except one that was asked for."""
+        status = answer.status
+        if status != _OK and not (status == NOT_MODIFIED and is_conditional):
+            raise to_provider_error(answer, self.secret, self.clock)
 
     def read_body(self, answer: TransportResponse, started_s: float, bytes_max: int) -> bytes:
         """Return a body of at most ``bytes_max`` bytes, read within the limits."""

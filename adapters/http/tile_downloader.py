@@ -1,7 +1,7 @@
 """The downloader with the constructor that its consumers rely on: the use case, wired to httpx.
 
 This is the only adapter that uses other adapters. Its constructor is a fixed contract without
-parameters for the journal, the spool or the workers, so it creates those in the request's cache.
+parameters for the journal, the spool or the threads, so it creates those in the request's cache.
 """
 
 import logging
@@ -13,10 +13,11 @@ from attrs import define, field
 
 from tileferry.adapters.filesystem import FileCacheLock, FileJournalStore, FileSpoolStore
 from tileferry.adapters.http.provider import HttpTileProvider
-from tileferry.adapters.system import SharedPace, SharedRetryTokens, ThreadWorkers, new_id
+from tileferry.adapters.system import SharedPace, SharedRetryTokens, ThreadFetchRunner, new_id
 from tileferry.application import AreaDownload, AuditTrail, DownloadSettings, RetryManager
 from tileferry.application.ports.cache import CacheBudgetEnforcer
 from tileferry.application.ports.clock import Background, Clock
+from tileferry.application.ports.downloads import FetchRunner
 from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
@@ -43,7 +44,9 @@ class HttpTileDownloader:
     settings: DownloadSettings = field(factory=DownloadSettings)
     provider: TileProvider = field()
     retry: RetryManager = field()
-    workers: ThreadWorkers = field(factory=ThreadWorkers)
+    requests_max: int = 8
+    """How many tiles are requested at a time, unless the provider is overloaded."""
+    runner: FetchRunner = field()
     pace: RequestPace = field()
     background: Background | None = None
     progress: ProgressListener = NULL_LISTENER
@@ -66,9 +69,13 @@ class HttpTileDownloader:
             tokens=SharedRetryTokens(clock=self.clock),
         )
 
+    @runner.default
+    def _make_runner(self) -> FetchRunner:
+        return ThreadFetchRunner.for_requests(self.requests_max)
+
     @pace.default
     def _make_pace(self) -> RequestPace:
-        return SharedPace(clock=self.clock, pace=Pace(concurrency_max=self.workers.count))
+        return SharedPace(clock=self.clock, pace=Pace(concurrency_max=self.requests_max))
 
     def download_tiles_for_area(self, request: DownloadRequest) -> DownloadBatchReport:
         """Download the tiles of the area that are not in the cache, and return a report."""
@@ -92,7 +99,7 @@ class HttpTileDownloader:
             budget_enforcer=self.budget_enforcer,
             journals=FileJournalStore(root=cache_root, logger=self.logger),
             spools=FileSpoolStore(root=cache_root),
-            workers=self.workers,
+            runner=self.runner,
             lock=FileCacheLock(root=cache_root),
             retry=self.retry,
             pace=self.pace,

@@ -1,19 +1,28 @@
-"""Transports that send requests to the provider: httpx, or the faster pyreqwest."""
+"""What a transport is, and the one that uses httpx."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
-from http import HTTPStatus
 from typing import Protocol
 
 import httpx
 from attrs import define, field, frozen
-from pyreqwest.client import SyncClient, SyncClientBuilder
-from pyreqwest.response import SyncResponse
 
-from tileferry.adapters.http.client import ProviderAddress, check_address, create_tls_context
+from tileferry.domain.tiles import TILE_BYTES_MAX
+from tileferry.domain.validation import integer, number
 
 Chunk = bytes | memoryview
+
+
+@frozen(kw_only=True)
+class ResponseLimits:
+    """Limits for one response."""
+
+    tile_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1, TILE_BYTES_MAX))
+    deadline_s: float = field(default=120.0, validator=number(0.001, 3600))
+    """From the call to the last byte; for an upload, from the end of sending."""
+    rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
+    """A slower response is aborted after ``grace_s``."""
+    grace_s: float = field(default=10.0, validator=number(0))
 
 
 class TransportResponse(Protocol):
@@ -47,8 +56,11 @@ class Transport(Protocol):
     """Sends requests; raises the library's errors, which ``call_translating_errors`` translates."""
 
     @property
-    def waits_for_ever(self) -> bool:
-        """Whether a response that arrives in small pieces can take unlimited time."""
+    def reads_ahead(self) -> bool:
+        """Whether responses are complete, and their time and rate were checked.
+
+        Otherwise a response that arrives in small pieces can take unlimited time.
+        """
         ...
 
     def get(
@@ -56,8 +68,14 @@ class Transport(Protocol):
         path: str,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        limits: ResponseLimits,
     ) -> AbstractContextManager[TransportResponse]:
-        """Request a path below the provider's address; ``headers`` are added to the usual ones."""
+        """Request a path below the provider's address; ``headers`` are added to the usual ones.
+
+        A transport may end a response that breaks the limits; the reader of the response rejects
+        it.
+        """
         ...
 
 
@@ -94,7 +112,7 @@ class HttpxTransport:
     """Sends requests through an httpx client with address and key; never follows redirects."""
 
     client: httpx.Client
-    waits_for_ever: bool = field(default=True, init=False)
+    reads_ahead: bool = field(default=False, init=False)
 
     @contextmanager
     def get(
@@ -102,6 +120,8 @@ class HttpxTransport:
         path: str,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        limits: ResponseLimits,  # noqa: ARG002  # the body is read on demand
     ) -> Iterator[HttpxResponse]:
         request = self.client.build_request(
             "GET",
@@ -114,86 +134,3 @@ class HttpxTransport:
             yield HttpxResponse(response)
         finally:
             response.close()
-
-
-_OFF = False
-
-
-@frozen
-class _PyreqwestResponse:
-    _response: SyncResponse
-    url: str
-
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    @property
-    def reason(self) -> str:
-        try:
-            return HTTPStatus(self.status).phrase
-        except ValueError:
-            return ""
-
-    def header(self, name: str) -> str | None:
-        values = self._response.get_header_all(name)
-        return ", ".join(values) if values else None
-
-    def chunks(self) -> Iterable[Chunk]:
-        reader = self._response.body_reader
-        while (chunk := reader.read_chunk()) is not None:
-            yield memoryview(chunk)  # no copy: the body is assembled from these chunks once
-
-
-@define
-class PyreqwestTransport:
-    """Sends requests through its own pyreqwest client, with the same rules as ``new_client``."""
-
-    _address: ProviderAddress
-    waits_for_ever: bool = field(default=False, init=False)
-    _base: str = field(init=False)
-    _client: SyncClient = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        address = self._address
-        check_address(address)
-        timeout = timedelta(seconds=address.timeout_s)
-        builder = (
-            SyncClientBuilder()
-            .default_headers(address.headers)
-            .follow_redirects(_OFF)
-            .no_proxy()
-            .gzip(_OFF)
-            .brotli(_OFF)
-            .zstd(_OFF)
-            .deflate(_OFF)
-            .referer(_OFF)
-            .min_tls_version("TLSv1.2")
-            .connect_timeout(timeout)
-            .read_timeout(timeout)
-            .pool_max_idle_per_host(address.connections)
-        )
-        if address.ca_file is not None:
-            create_tls_context(address)  # reports an invalid certificate file
-            builder = builder.add_root_certificate_pem(address.ca_file.read_bytes())
-        self._base = address.url.rstrip("/")
-        self._client = builder.build()
-
-    @contextmanager
-    def get(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Iterator[_PyreqwestResponse]:
-        url = f"{self._base}{path}"
-        request = self._client.get(url).streamed_read_buffer_limit(0)  # no read-ahead
-        if query is not None:
-            request = request.query(dict(query))
-        if headers is not None:
-            request = request.headers(dict(headers))
-        with request.build_streamed() as response:
-            yield _PyreqwestResponse(response, url)
-
-    def close(self) -> None:
-        self._client.close()

@@ -12,13 +12,12 @@ from tileferry.adapters.http.deadlines import OutgoingBody, send_within
 from tileferry.adapters.http.errors import call_translating_errors
 from tileferry.adapters.http.provider import TILES_PATH
 from tileferry.adapters.http.responses import (
-    ResponseLimits,
     check_content_type,
     get_api_key,
     read_body,
     to_provider_error,
 )
-from tileferry.adapters.http.transport import HttpxResponse
+from tileferry.adapters.http.transport import HttpxResponse, ResponseLimits
 from tileferry.application import FlightUpload, RetryManager, UploadSettings
 from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.cache import CacheLock

@@ -7,11 +7,16 @@ from threading import Lock
 from attrs import define, field
 
 from tileferry.adapters.http.client import mask_secret
-from tileferry.adapters.http.responses import ResponseLimits
+from tileferry.adapters.http.fetches import open_fetches
 from tileferry.adapters.http.session import NOT_MODIFIED, ProviderSession
-from tileferry.adapters.http.transport import Transport, TransportResponse
+from tileferry.adapters.http.transport import ResponseLimits, Transport, TransportResponse
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.provider import FetchedTile, UnchangedTile
+from tileferry.application.ports.provider import (
+    FetchedTile,
+    TileFetches,
+    TileRequest,
+    UnchangedTile,
+)
 from tileferry.domain.redaction import redact_likely_keys
 from tileferry.domain.tiles import (
     BBox,
@@ -35,17 +40,17 @@ class XyzTileProvider:
     lane: Transport
     """Sends requests to the server's origin, without a key: a key is part of the URL template.
 
-    With a key, use ``PyreqwestTransport``: httpx logs every URL when its logger is enabled.
+    With a key, use ``CurlTransport``: httpx logs every URL when its logger is enabled.
     """
     clock: Clock
     api_key: str = field(default="", repr=mask_secret)
     source: str = "satellite"
     limits: ResponseLimits = field(factory=ResponseLimits)
-    _asking: ProviderSession = field(init=False)
+    session: ProviderSession = field(init=False)
     _spacing: RequestSpacing = field(init=False)
     _turn: Lock = field(factory=Lock, init=False)
 
-    @_asking.default
+    @session.default
     def _make_session(self) -> ProviderSession:
         return ProviderSession(clock=self.clock, limits=self.limits, secret=self.api_key)
 
@@ -78,29 +83,45 @@ class XyzTileProvider:
         self, tile_id: TileId, *, unless: TileValidators | None = None
     ) -> FetchedTile | UnchangedTile:
         """Fetch one tile, after waiting for the rate limit."""
-        self._await_turn()
-        template = self.server.template
-        return self._asking.get(
-            self.lane,
-            template.build_path(tile_id, key=self.api_key),
-            partial(self._read_tile, tile_id),
-            url=lambda: redact_likely_keys(f"{template.origin}{template.build_path(tile_id)}"),
-            unless=None if unless is None else _build_condition(unless),
-        )
-
-    def _await_turn(self) -> None:
-        """Wait for the rate limit; concurrent callers get later slots."""
-        with self._turn:
-            wait_s, self._spacing = self._spacing.take_turn(self.clock.monotonic())
+        wait_s = self.take_turn()
         if wait_s > 0:
             self.clock.sleep(wait_s)
+        path, headers = self.build_target(TileRequest(tile_id, unless))
+        return self.session.get(
+            self.lane,
+            path,
+            partial(self.read_tile, tile_id),
+            url=partial(self.describe_url, tile_id),
+            unless=headers,
+        )
 
-    def _read_tile(
+    def open_fetches(self) -> TileFetches:
+        """Return a way to fetch many tiles, several at a time."""
+        return open_fetches(self)
+
+    def take_turn(self) -> float:
+        """Return how long to wait for the rate limit; concurrent callers get later slots."""
+        with self._turn:
+            wait_s, self._spacing = self._spacing.take_turn(self.clock.monotonic())
+        return wait_s
+
+    def build_target(self, request: TileRequest) -> tuple[str, dict[str, str] | None]:
+        """Return the path of a tile, with its query, and the headers of a conditional request."""
+        path = self.server.template.build_path(request.tile_id, key=self.api_key)
+        return path, None if request.unless is None else _build_condition(request.unless)
+
+    def describe_url(self, tile_id: TileId) -> str:
+        """Return the URL of a tile, without keys."""
+        template = self.server.template
+        return redact_likely_keys(f"{template.origin}{template.build_path(tile_id)}")
+
+    def read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float
     ) -> FetchedTile | UnchangedTile:
+        """Return the tile in a response, with what identifies its version."""
         if answer.status == NOT_MODIFIED:
             return UnchangedTile(tile_id=tile_id)
-        content, digest = self._asking.read_tile(answer, started_s)
+        content, digest = self.session.read_tile(answer, started_s)
         return FetchedTile(
             tile_id=tile_id,
             content=content,

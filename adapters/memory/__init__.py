@@ -16,6 +16,7 @@ with export_lazily(globals()):
         MemoryAuditSink,
         MemoryFdrClient,
     )
+    from tileferry.adapters.memory.fetches import InlineFetchRunner, SequentialFetches
     from tileferry.adapters.memory.flights import MemoryFlightBook
     from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
     from tileferry.adapters.memory.raw_sink import MemoryRawSink
@@ -35,6 +36,7 @@ with export_lazily(globals()):
     from tileferry.adapters.memory.work import MemoryWork
 
 __all__ = [
+    "InlineFetchRunner",
     "ManualClock",
     "MemoryAbsentTiles",
     "MemoryArchive",
@@ -57,4 +59,5 @@ __all__ = [
     "MemoryTileStore",
     "MemoryTileTables",
     "MemoryWork",
+    "SequentialFetches",
 ]

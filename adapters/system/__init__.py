@@ -14,8 +14,8 @@ with export_lazily(globals()):
     from tileferry.adapters.system.threads import (
         SharedPace,
         SharedRetryTokens,
+        ThreadFetchRunner,
         ThreadHeartbeat,
-        ThreadWorkers,
         offload,
     )
 
@@ -25,8 +25,8 @@ __all__ = [
     "SharedRetryTokens",
     "SystemClock",
     "SystemDisk",
+    "ThreadFetchRunner",
     "ThreadHeartbeat",
-    "ThreadWorkers",
     "describe_location",
     "new_cache_id",
     "new_id",

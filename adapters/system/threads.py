@@ -1,18 +1,18 @@
-"""Threads: cancellable waits, heartbeats, a worker pool, a shared retry budget and pace."""
+"""Threads: cancellable waits, heartbeats, a runner of fetches, a shared retry budget and pace."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import RLock
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from attrs import define, field
 
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import WorkCancelled
+from tileferry.application.ports.downloads import FetchSteps, WorkCancelled
 from tileferry.domain.retry import Decision, Pace, RetryBudget, costs_token
 from tileferry.domain.validation import integer
 
@@ -23,9 +23,9 @@ class WorkerThread(threading.Thread):
     It is a daemon thread, so a pending request does not keep the process alive.
     """
 
-    def __init__(self, work: Callable[[], None], ended: threading.Event) -> None:
-        super().__init__(target=work, name="tileferry-worker", daemon=True)
-        self.ended = ended
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.ended = threading.Event()
 
 
 def wait(seconds: float, /) -> None:
@@ -37,10 +37,9 @@ def wait(seconds: float, /) -> None:
         raise WorkCancelled
 
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 LEAVE_S = 0.5
-"""How long to wait for workers that are inside a call when the run ends."""
+"""How long to wait for the end of a step when the work is cancelled."""
 
 
 async def offload(call: Callable[[], Result], /) -> Result:
@@ -69,71 +68,91 @@ class ThreadHeartbeat:
             thread.join()
 
 
-@define
-class ThreadWorkers:
-    """A pool of daemon threads, so a pending request does not keep the process alive.
+ITEMS_PER_REQUEST = 4
+"""Tiles that wait for their retry, or for the caller, are in progress as well."""
+ITEMS_MAX = 256
+"""Tiles that wait for the caller are in memory."""
 
-    When ``run`` ends, waits end at once. A thread that is still inside a call after ``LEAVE_S`` is
-    abandoned, so the objects it works on must tolerate late calls.
+
+@define
+class ThreadFetchRunner:
+    """Makes the steps in a daemon thread, so a pending request does not keep the process alive.
+
+    Results are handed over several at a time. When ``run`` ends, a thread that is still inside a
+    step after ``LEAVE_S`` is abandoned, so the objects it works on must tolerate late calls.
     """
 
-    count: int = field(default=8, validator=integer(1, 256))
+    items_max: int = field(default=32, validator=integer(1, ITEMS_MAX))
+    """How many items may be in progress, or wait for the caller."""
+
+    @classmethod
+    def for_requests(cls, count: int) -> "ThreadFetchRunner":
+        """Return a runner for so many requests at a time."""
+        return cls(min(ITEMS_PER_REQUEST * count, ITEMS_MAX))
 
     def run(
-        self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
-    ) -> Generator[Result | None, None, None]:
-        """Yield results as they complete, and ``None`` whenever none arrived for ``idle_s``.
-
-        At most two items per thread are in progress or queued at a time.
-        """
-        inbox: SimpleQueue[tuple[Item] | None] = SimpleQueue()
-        outbox: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
-
-        def loop() -> None:
-            while (item := inbox.get()) is not None and not ended.is_set():
-                try:
-                    outbox.put((work(item[0]), None))
-                except BaseException as error:  # noqa: BLE001  # re-raised in the caller's thread
-                    outbox.put((None, error))
-
-        ended = threading.Event()
-        threads: list[WorkerThread] = []
-        under_way = 0
+        self, work: FetchSteps[Result], *, idle_s: float
+    ) -> Generator[Sequence[Result] | None, None, None]:
+        """Yield results as they arrive, and ``None`` when there were none for ``idle_s``."""
+        thread = _FetchThread(work, self.items_max)
+        thread.start()
         try:
-            for item in items:
-                inbox.put((item,))
-                under_way += 1
-                if len(threads) < min(under_way, self.count):
-                    thread = WorkerThread(loop, ended)
-                    threads.append(thread)
-                    thread.start()
-                while under_way >= 2 * self.count:
-                    result = _next_result(outbox, idle_s)
-                    under_way -= result is not None
-                    yield result and result[0]
-            while under_way:
-                result = _next_result(outbox, idle_s)
-                under_way -= result is not None
-                yield result and result[0]
+            while True:
+                try:
+                    found = thread.outbox.get(timeout=idle_s)
+                except Empty:
+                    yield None
+                    continue
+                if found is None:
+                    return
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+                thread.note_consumed(len(found))
         finally:
-            ended.set()
-            for _ in threads:
-                inbox.put(None)
-            deadline_s = time.monotonic() + LEAVE_S
-            for thread in threads:  # waiting threads end at once, the others soon
-                thread.join(max(0.0, deadline_s - time.monotonic()))
+            thread.end()
 
 
-def _next_result(
-    outbox: "SimpleQueue[tuple[Result | None, BaseException | None]]", idle_s: float
-) -> tuple[Result | None] | None:
-    try:
-        result, error = outbox.get(timeout=idle_s)
-    except Empty:
-        return None
-    if error is not None:
-        raise error
-    return (result,)
+class _FetchThread(WorkerThread, Generic[Result]):
+    """Makes the steps of some work until it is done or ended."""
+
+    def __init__(self, work: FetchSteps[Result], items_max: int) -> None:
+        super().__init__("tileferry-fetch")
+        self.outbox: SimpleQueue[Sequence[Result] | BaseException | None] = SimpleQueue()
+        """Results, then an error, or ``None`` when all work is done."""
+        self._work, self._items_max = work, items_max
+        self._produced = self._consumed = 0  # each is changed by one thread
+        self._has_more_room = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self.ended.is_set():
+                self._has_more_room.clear()
+                found = self._work.step(self._items_max - (self._produced - self._consumed))
+                if found is None:
+                    break
+                if isinstance(found, float):
+                    self._has_more_room.wait(found)
+                elif found:
+                    self._produced += len(found)
+                    self.outbox.put(found)
+            self.outbox.put(None)
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            self.outbox.put(error)
+        finally:
+            self._work.close()
+
+    def note_consumed(self, count: int) -> None:
+        """Make room for more items."""
+        self._consumed += count
+        self._has_more_room.set()
+
+    def end(self) -> None:
+        """Cancel the work, and wait a moment for the end of its step."""
+        self._work.cancel()
+        self.ended.set()
+        self._has_more_room.set()
+        self.join(LEAVE_S)
 
 
 @define(kw_only=True, eq=False)
@@ -169,23 +188,30 @@ class SharedPace:
     _next_start_s: float = field(default=0.0, init=False)
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
-    def begin_request(self, is_cancelled: Callable[[], bool]) -> float:
+    def begin_request(self) -> float:
         """Wait for a free place, and then for the time that keeps requests apart."""
         with self._changed:
-            while not is_cancelled() and self._running >= self.pace.concurrency:
+            while self._running >= self.pace.concurrency:
                 self._changed.wait()
-            if is_cancelled():
-                raise WorkCancelled
-            self._running += 1
-            now_s = self.clock.monotonic()
-            start_s = max(now_s, self._next_start_s)
-            self._next_start_s = start_s + self.pace.spacing_s
-        if start_s > now_s:
+            start_s = self._take_place()
+        wait_s = start_s - self.clock.monotonic()
+        if wait_s > 0:
             try:
-                self.clock.sleep(start_s - now_s)
+                self.clock.sleep(wait_s)
             except BaseException:
                 self.end_request(lambda pace: pace)
                 raise
+        return start_s
+
+    def try_begin_request(self) -> float | None:
+        """Take a free place, if there is one; return when its request may start."""
+        with self._changed:
+            return None if self._running >= self.pace.concurrency else self._take_place()
+
+    def _take_place(self) -> float:
+        self._running += 1
+        start_s = max(self.clock.monotonic(), self._next_start_s)
+        self._next_start_s = start_s + self.pace.spacing_s
         return start_s
 
     def end_request(self, update: Callable[[Pace], Pace]) -> tuple[Pace, Pace]:
@@ -195,8 +221,3 @@ class SharedPace:
             before, self.pace = self.pace, update(self.pace)
             self._changed.notify(max(1, self.pace.concurrency - self._running))
             return before, self.pace
-
-    def wake_waiting(self) -> None:
-        """Let waiting requests ask again whether they are cancelled."""
-        with self._changed:
-            self._changed.notify_all()

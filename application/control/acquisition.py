@@ -12,7 +12,7 @@ from tileferry.application.download.area_download import AreaDownload
 from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.cache import DiskSpace
 from tileferry.application.ports.clock import Background, Clock
-from tileferry.application.ports.downloads import TileDownloader, Workers
+from tileferry.application.ports.downloads import FetchRunner, TileDownloader
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import DatedTileProvider, TileProvider
 from tileferry.application.ports.raw_partitions import DownloaderFactory, OpenPartition, RawSink
@@ -110,7 +110,7 @@ class RawDownloaderFactory:
     """Creates area downloads that write to a raw partition instead of the cache."""
 
     provider: TileProvider
-    workers: Workers
+    runner: FetchRunner
     retry: RetryManager
     pace: RequestPace
     clock: Clock
@@ -142,7 +142,7 @@ class RawDownloaderFactory:
             ),
             journals=raw.journals,
             spools=raw.spools,
-            workers=self.workers,
+            runner=self.runner,
             lock=raw.lock,
             retry=self.retry,
             pace=self.pace,

@@ -17,7 +17,7 @@ from tileferry.application.download.resume import ResumePoint
 from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
 from tileferry.application.ports.clock import Background, Clock
-from tileferry.application.ports.downloads import SpoolStore, Workers
+from tileferry.application.ports.downloads import FetchRunner, SpoolStore
 from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.progress import (
@@ -65,7 +65,7 @@ class AreaDownload:
     budget_enforcer: CacheBudgetEnforcer
     journals: JournalStore
     spools: SpoolStore
-    workers: Workers
+    runner: FetchRunner
     lock: CacheLock
     retry: RetryManager
     pace: RequestPace

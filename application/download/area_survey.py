@@ -19,7 +19,7 @@ from tileferry.application.download.survey import (
     summarize_listing,
 )
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import Workers
+from tileferry.application.ports.downloads import FetchRunner
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
@@ -43,7 +43,7 @@ class AreaSurvey:
     provider: TileProvider
     retry: RetryManager
     pace: RequestPace
-    workers: Workers
+    runner: FetchRunner
     journals: JournalStore
     tile_metadata_store: TileCatalogue
     headroom: Callable[[], HeadroomPreview]
@@ -110,7 +110,7 @@ class AreaSurvey:
             plan,
             rate_bytes_s=rate_bytes_s,
             requests_per_s=self.requests_per_s,
-            measure=lambda: measure_throughput(calls, plan.sample, self.workers, self.clock),
+            measure=lambda: measure_throughput(calls, plan.sample, self.runner, self.clock),
         )
 
     def _build_calls(self, purpose: str) -> ProviderCalls:

@@ -1,18 +1,19 @@
 """One download of an area, from its listing to its last tile."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from tileferry.application.cache.group_commit import GroupCommit
 from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
 from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.tile_fetcher import TileFetcher, TileResult
 from tileferry.application.ports.downloads import ListingSpool, TileFate
 from tileferry.application.ports.journal import Journal
 from tileferry.application.ports.progress import (
@@ -39,7 +40,6 @@ from tileferry.domain.tiles import (
     TileFailures,
     TileId,
     TileSummary,
-    TileValidators,
     describe_fault,
     may_improve,
     should_abort_download,
@@ -48,9 +48,6 @@ from tileferry.domain.tiles.selection import Disposition
 
 if TYPE_CHECKING:
     from tileferry.application.download.area_download import AreaDownload
-
-
-FetchResult: TypeAlias = FetchedTile | UnchangedTile | Exception
 
 
 @define
@@ -71,8 +68,6 @@ class DownloadRun:
     reused_downgraded: int = field(default=0, init=False)
     bytes_downloaded: int = field(default=0, init=False)
     retries: int = field(default=0, init=False)
-    answered: int = field(default=0, init=False)
-    """Tiles that the provider delivered in this run."""
     failures: dict[str, TileFailures] = field(factory=dict, init=False)
     """The failed tiles, by reason."""
     may_improve: bool = field(default=False, init=False)
@@ -223,19 +218,10 @@ class DownloadRun:
             limits=uses.settings.group,
             background=uses.background,
         )
+        fetcher = TileFetcher(calls, self.selector.iter_with_validators(listed))
         idle_s = uses.settings.group.age_ms_max / 1_000
         try:
-            with (
-                commit,
-                closing(
-                    uses.workers.run(
-                        partial(self._try_fetch, calls),
-                        self.selector.iter_with_validators(listed),
-                        idle_s=idle_s,
-                    )
-                ) as results,
-                closing(calls),  # closes before the workers: later responses are discarded
-            ):
+            with commit, closing(uses.runner.run(fetcher, idle_s=idle_s)) as results:
                 self._store_all(results, commit)
         finally:
             self.durable = commit.durable
@@ -243,21 +229,21 @@ class DownloadRun:
             self.absences.flush()
 
     def _store_all(
-        self,
-        results: Iterable["_Fetched | None"],
-        commit: GroupCommit,
+        self, results: Iterable[Sequence[TileResult] | None], commit: GroupCommit
     ) -> None:
         """Store results as they arrive. Flush before raising an interrupt."""
         stored = 0
         try:
-            for result in results:
-                if result is None:  # idle: flush the current group
+            for batch in results:
+                if batch is None:  # idle: flush the current group
                     commit.flush()
-                else:
+                for result in batch or ():
                     self._store_result(result, commit)
+                    if self.failure is not None:
+                        break
                 # Each tile sends an event. Idle periods send one too, so that a listener can stop
                 # the run.
-                if result is None or commit.durable != stored:
+                if batch is None or commit.durable != stored:
                     stored = commit.durable
                     self.deps.progress(TilesStored(tiles=stored))
                 if self.failure is not None:
@@ -266,15 +252,12 @@ class DownloadRun:
             commit.flush()
             raise
 
-    def _store_result(self, fetched: "_Fetched", commit: GroupCommit) -> None:
+    def _store_result(self, result: TileResult, commit: GroupCommit) -> None:
         """Store a tile unless a gate refuses it; count the result."""
-        listed, tile = fetched.listed, fetched.tile
+        listed, tile = result.listed, result.tile
         if isinstance(tile, Exception):
-            self._record_failure(
-                listed.tile_id, tile, others_answered=self.answered > fetched.answered_before
-            )
+            self._record_failure(listed.tile_id, tile, others_answered=result.others_answered)
             return
-        self.answered += 1
         self.retries += tile.attempts - 1
         if isinstance(tile, UnchangedTile):
             commit.confirm(tile.tile_id)
@@ -399,25 +382,3 @@ class DownloadRun:
         if wait_s is None:
             wait_s = DOWNLOAD_SESSION_POLICY.base_delay
         return self.deps.clock.now() + wait_s
-
-    def _try_fetch(
-        self, calls: ProviderCalls, wanted: tuple[TileSummary, TileValidators | None]
-    ) -> "_Fetched":
-        """Fetch a tile in a worker thread; return an error as a result."""
-        answered = self.answered
-        listed, unless = wanted
-        try:
-            tile: FetchResult = calls.fetch_tile(listed.tile_id, unless=unless)
-        except Exception as error:  # noqa: BLE001  # the storing thread handles it
-            tile = error
-        return _Fetched(listed, tile, answered)
-
-
-@frozen
-class _Fetched:
-    """The result of one tile."""
-
-    listed: TileSummary
-    tile: FetchResult
-    answered_before: int
-    """How many tiles the provider had delivered when this one was first requested."""

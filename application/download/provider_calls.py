@@ -8,10 +8,10 @@ from attrs import define, evolve, field
 
 from tileferry.application.audit import notify_listener
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import WorkCancelled
 from tileferry.application.ports.progress import PaceChanged, RequestHeld
-from tileferry.application.ports.provider import FetchedTile, TileProvider, UnchangedTile
+from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
+from tileferry.application.retries.driver import Attempts
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     InvalidValueError,
@@ -34,9 +34,7 @@ from tileferry.domain.tiles import (
     ListingProgress,
     ProviderFault,
     TileCoverage,
-    TileId,
     TileSummary,
-    TileValidators,
     classify_provider_error,
     find_overload,
 )
@@ -48,7 +46,8 @@ Result = TypeVar("Result")
 class ProviderCalls:
     """The provider calls of one download. A rate limit on one call delays all calls.
 
-    Calls in progress when this is closed are not retried, and send no events.
+    It makes the calls for the listing itself. For the tiles, ``TileFetcher`` asks it when to call,
+    and what follows a failure.
     """
 
     provider: TileProvider
@@ -57,13 +56,8 @@ class ProviderCalls:
     clock: Clock
     policy: RetryPolicy
     correlation_id: str
-    _opens_at_s: float = field(default=0.0, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    def close(self) -> None:
-        """Stop all calls."""
-        self._closed = True
-        self.pace.wake_waiting()
+    opens_at_s: float = field(default=0.0, init=False)
+    """Monotonic time until which the provider limits the rate of all calls."""
 
     def iter_pages(
         self, coverage: TileCoverage, limits: ListingLimits
@@ -76,7 +70,7 @@ class ProviderCalls:
         cursor: str | None = None
         started_s = self.clock.monotonic()
         while True:
-            page, _ = self._call_with_retry(
+            page = self._call_with_retry(
                 "GET listing",
                 lambda: self.provider.fetch_listing_page(
                     coverage.bbox,
@@ -95,57 +89,69 @@ class ProviderCalls:
             if cursor is None:
                 return
 
-    def fetch_tile(
-        self, tile_id: TileId, *, unless: TileValidators | None = None
-    ) -> FetchedTile | UnchangedTile:
-        """Return a tile, or raise the error of the last attempt."""
-        tile, attempts = self._call_with_retry(
-            f"GET tile {tile_id}", lambda: self.provider.fetch_tile(tile_id, unless=unless)
-        )
-        return tile if attempts == 1 else evolve(tile, attempts=attempts)
-
-    def _call_with_retry(self, operation: str, call: Callable[[], Result]) -> tuple[Result, int]:
-        """Return the result of a call and the number of attempts."""
-        attempts = 0
-
-        def attempt() -> Result:
-            nonlocal attempts
-            attempts += 1
-            return self._call_at_pace(operation, call)
-
+    def _call_with_retry(self, operation: str, call: Callable[[], Result]) -> Result:
+        """Return the result of a call that the pace and the gate may delay."""
         try:
-            result = self.retry.execute_with_retry_sync(
+            return self.retry.execute_with_retry_sync(
                 RetryCategory.API_REQUEST,
                 operation,
-                attempt,
+                lambda: self._call_at_pace(operation, call),
                 self.policy,
                 correlation_id=self.correlation_id,
                 classifier=self._classify_error,
             )
         except RetryError as error:
             raise unwrap_retry_error(error) from error
-        return result, attempts
 
     def _call_at_pace(self, operation: str, call: Callable[[], Result]) -> Result:
-        """Make one call when the pace allows it, and adapt the pace to the outcome."""
-        started_s = self.pace.begin_request(lambda: self._closed)
-        adapt: Callable[[Pace], Pace] = _keep_pace
+        started_s = self.pace.begin_request()
+        failure: BaseException | None = None
         try:
-            self._await_gate(operation)
-            result = call()
-            adapt = Pace.speed_up
-        except SatelliteProviderError as error:
-            cause = find_overload(error)
-            if cause is not None:
-                now_s = self.clock.monotonic()
-                adapt = partial(Pace.slow_down, cause=cause, started_s=started_s, now_s=now_s)
+            while (wait_s := self.opens_at_s - self.clock.monotonic()) > 0:
+                self.report_held(operation, wait_s)
+                self.clock.sleep(wait_s)
+            return call()
+        except BaseException as error:
+            failure = error
             raise
         finally:
-            before, after = self.pace.end_request(adapt)
-            if self._closed:
-                raise WorkCancelled
+            self.end_request(started_s, failure)
+
+    def begin_attempts(self, operation: str, started_s: float) -> Attempts:
+        """Return what decides on the retries of a call whose first attempt began at a time."""
+        attempts = self.retry.attempts(
+            RetryCategory.API_REQUEST,
+            operation,
+            self.policy,
+            correlation_id=self.correlation_id,
+            classifier=self._classify_error,
+        )
+        attempts.begin_first(started_s)
+        return attempts
+
+    def get_retry_delay(self, attempts: Attempts, error: Exception) -> float:
+        """Record a failed attempt; return the wait before the next, or raise the final error."""
+        attempts.record_failure(error)()
+        try:
+            delay_s = attempts.get_delay(error)
+        except RetryError as spent:
+            raise unwrap_retry_error(spent) from spent
+        if delay_s is None:
+            raise error
+        return delay_s
+
+    def end_request(self, started_s: float, error: BaseException | None) -> None:
+        """End a request, and adapt the pace to its outcome."""
+        adapt: Callable[[Pace], Pace] = Pace.speed_up
+        if error is not None:
+            adapt = keep_pace
+            overload = find_overload(error) if isinstance(error, SatelliteProviderError) else None
+            if overload is not None:
+                now_s = self.clock.monotonic()
+                adapt = partial(Pace.slow_down, cause=overload, started_s=started_s, now_s=now_s)
+        before, after = self.pace.end_request(adapt)
+        if after is not before:
             self._report_pace(before, after)
-        return result
 
     def _report_pace(self, before: Pace, after: Pace) -> None:
         """Report a pace that allows more or fewer requests; log each drop, and the recovery."""
@@ -176,25 +182,24 @@ class ProviderCalls:
         found = classify_provider_error(error)
         if isinstance(found, RateLimited) and found.retry_after_s is not None:
             wait_s = cap_retry_after(found.retry_after_s, self.policy)
-            self._opens_at_s = max(self._opens_at_s, self.clock.monotonic() + wait_s)
+            self.opens_at_s = max(self.opens_at_s, self.clock.monotonic() + wait_s)
         return found
 
-    def _await_gate(self, operation: str) -> None:
-        """Wait while the provider limits the rate of any call."""
-        while (wait_s := self._opens_at_s - self.clock.monotonic()) > 0:
-            rule = HoldRule.SOURCE_GATE
-            self._notify(RequestHeld(operation=operation, rule=rule, delay_s=wait_s))
-            self.retry.audit.logger.info(
-                "%s: waiting %.1f s (%s)",
-                operation,
-                wait_s,
-                rule.label,
-                extra={"kind": "c11.download.held", "rule": rule.value, "sleep_s": wait_s},
-            )
-            self.clock.sleep(wait_s)
+    def report_held(self, operation: str, wait_s: float) -> None:
+        """Report a call that waits while the provider limits the rate."""
+        rule = HoldRule.SOURCE_GATE
+        self._notify(RequestHeld(operation=operation, rule=rule, delay_s=wait_s))
+        self.retry.audit.logger.info(
+            "%s: waiting %.1f s (%s)",
+            operation,
+            wait_s,
+            rule.label,
+            extra={"kind": "c11.download.held", "rule": rule.value, "sleep_s": wait_s},
+        )
 
 
-def _keep_pace(pace: Pace) -> Pace:
+def keep_pace(pace: Pace) -> Pace:
+    """Return the pace after a request that says nothing about it."""
     return pace
 
 

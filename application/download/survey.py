@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain
 from typing import Protocol, assert_never
 
 from attrs import define, evolve, field, frozen
@@ -13,8 +14,9 @@ from tileferry.application.download.listing_selector import LOOKUP_TILES_MAX, Li
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.resume import ResumePoint
 from tileferry.application.download.settings import DownloadSettings
+from tileferry.application.download.tile_fetcher import TileFetcher
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import Workers
+from tileferry.application.ports.downloads import FetchRunner
 from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
@@ -33,7 +35,7 @@ from tileferry.domain.tiles import (
 from tileferry.domain.tiles.selection import Disposition, TileGates, TileSelection, is_current
 
 PROBE_TILES_MAX = 16
-"""Tiles fetched by a measurement: one or two for each worker."""
+"""Tiles fetched by a measurement: one or two for each concurrent request."""
 
 
 @define
@@ -286,7 +288,7 @@ def estimate_duration(
 
 
 def measure_throughput(
-    calls: ProviderCalls, sample: Iterable[TileSummary], workers: Workers, clock: Clock
+    calls: ProviderCalls, sample: Iterable[TileSummary], runner: FetchRunner, clock: Clock
 ) -> Throughput | Exception | None:
     """Fetch some tiles, discard them, and return the throughput.
 
@@ -294,26 +296,20 @@ def measure_throughput(
     failed, one of the errors is returned; ``None`` if there were no tiles to fetch.
     """
     once = evolve(calls.policy, max_attempts=1, max_rate_limited=0, max_retry_after_s=0.0)
-    hasty = evolve(calls, policy=once)
+    fetcher = TileFetcher(evolve(calls, policy=once), ((tile, None) for tile in sample))
     started_s = clock.monotonic()
     sizes: list[int] = []
     problem: Exception | None = None
-    attempts = workers.run(lambda tile: _fetch_size(hasty, tile), iter(sample), idle_s=1.0)
-    with closing(attempts) as results:
-        for result in results:
-            if isinstance(result, Exception):
-                problem = result
-            elif result is not None:
-                sizes.append(result)
+    with closing(runner.run(fetcher, idle_s=1.0)) as batches:
+        for result in chain.from_iterable(batch or () for batch in batches):
+            tile = result.tile
+            if isinstance(tile, SatelliteProviderError | RateLimitedError):
+                problem = tile
+            elif isinstance(tile, Exception):
+                raise tile
+            else:
+                sizes.append(len(tile.content) if isinstance(tile, FetchedTile) else 0)
     if not sizes:
         return problem
     seconds = clock.monotonic() - started_s
     return Throughput(tiles=len(sizes), size_bytes=sum(sizes), seconds=seconds)
-
-
-def _fetch_size(calls: ProviderCalls, tile: TileSummary) -> int | Exception:
-    try:
-        fetched = calls.fetch_tile(tile.tile_id)
-        return len(fetched.content) if isinstance(fetched, FetchedTile) else 0
-    except (SatelliteProviderError, RateLimitedError) as error:
-        return error

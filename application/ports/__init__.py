@@ -15,16 +15,22 @@ with export_lazily(globals()):
     )
     from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
     from tileferry.application.ports.downloads import (
+        FetchRunner,
+        FetchSteps,
         ListingSpool,
         SpoolStore,
         TileDownloader,
         TileFate,
-        Workers,
     )
     from tileferry.application.ports.fdr import FdrClient, FdrRecord
     from tileferry.application.ports.idempotency import Heartbeat, IdempotencyStore, ResultCodec
     from tileferry.application.ports.journal import Journal, JournalStore
-    from tileferry.application.ports.provider import FetchedTile, TileProvider
+    from tileferry.application.ports.provider import (
+        FetchedTile,
+        TileFetches,
+        TileProvider,
+        TileRequest,
+    )
     from tileferry.application.ports.raw_partitions import (
         DownloaderFactory,
         OpenPartition,
@@ -66,6 +72,8 @@ __all__ = [
     "DownloaderFactory",
     "FdrClient",
     "FdrRecord",
+    "FetchRunner",
+    "FetchSteps",
     "FetchedTile",
     "Heartbeat",
     "IdempotencyStore",
@@ -85,10 +93,11 @@ __all__ = [
     "TileCatalogue",
     "TileDownloader",
     "TileFate",
+    "TileFetches",
     "TileMetadataStore",
     "TileProvider",
+    "TileRequest",
     "TileStore",
     "TileUploader",
     "UploadStatusStore",
-    "Workers",
 ]

@@ -1,14 +1,14 @@
-"""The downloader of an area, and the worker threads and spools that it needs."""
+"""The downloader of an area, and the threads and spools that it needs."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @runtime_checkable
@@ -39,22 +39,42 @@ class TileFate(StrEnum):
 
 
 class WorkCancelled(BaseException):
-    """Raised in a worker thread whose result is no longer needed; never reported.
+    """Raised in a thread whose results are no longer needed, when it sleeps; never reported.
 
     Not an ``Exception``, so that it is not retried.
     """
 
 
-class Workers(Protocol):
-    """Applies a function to many items, several at a time."""
+class FetchSteps(Protocol[Result_co]):
+    """Work that is done step by step, in one thread."""
+
+    def step(self, room: int) -> Sequence[Result_co] | float | None:
+        """Work on at most ``room`` items at a time, and return new results, after a wait.
+
+        ``None`` is the end. If ``room`` is less than it was, there may be nothing to do until there
+        is more; then it returns the seconds for which this holds.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Discard later results. May be called in another thread."""
+        ...
+
+    def close(self) -> None:
+        """Abort what is in progress."""
+        ...
+
+
+class FetchRunner(Protocol):
+    """Makes the steps of some work, in a thread beside the caller if it has one."""
 
     def run(
-        self, work: Callable[[Item], Result], items: Iterator[Item], *, idle_s: float
-    ) -> Generator[Result | None, None, None]:
-        """Yield the result of ``work`` for each item as it completes, and ``None`` when idle.
+        self, work: FetchSteps[Result], *, idle_s: float
+    ) -> Generator[Sequence[Result] | None, None, None]:
+        """Yield results as they arrive, and ``None`` when there were none for ``idle_s``.
 
-        Items are read on demand, in the caller's thread. Closing the iterator ends the work:
-        threads that wait on the clock are interrupted by ``WorkCancelled``.
+        The number of items that are in progress, or wait for the caller, is limited. Closing the
+        iterator ends the work: a wait on the clock is interrupted by ``WorkCancelled``.
         """
         ...
 

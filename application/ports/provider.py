@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from attrs import frozen
+from attrs import define, frozen
 
 from tileferry.domain.tiles import BBox, ListingPage, TileId, TileValidators
 
@@ -32,6 +32,38 @@ class UnchangedTile:
 
     tile_id: TileId
     attempts: int = 1
+
+
+@define(eq=False)
+class TileRequest:
+    """A tile to fetch; the same object comes back with its result."""
+
+    tile_id: TileId
+    unless: TileValidators | None
+    """The stored version: the server may answer that it still has it."""
+
+
+FetchResult: TypeAlias = FetchedTile | UnchangedTile | Exception
+FetchOutcome: TypeAlias = tuple[TileRequest, FetchResult]
+
+
+class TileFetches(Protocol):
+    """Fetches several tiles at a time, without retries. Used by one thread.
+
+    It starts what it is told to, however much that is: the caller keeps to the pace.
+    """
+
+    def start(self, request: TileRequest) -> None:
+        """Begin to fetch a tile; ``wait`` returns its result, an error included."""
+        ...
+
+    def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
+        """Return the results that have arrived; wait at most ``timeout_s`` for the first."""
+        ...
+
+    def close(self) -> None:
+        """Abort the fetches that have not ended."""
+        ...
 
 
 class TileProvider(Protocol):
@@ -65,6 +97,10 @@ class TileProvider(Protocol):
         self, tile_id: TileId, *, unless: TileValidators | None = None
     ) -> FetchedTile | UnchangedTile:
         """Return one tile, unless the server recognizes ``unless`` as its current version."""
+        ...
+
+    def open_fetches(self) -> TileFetches:
+        """Return a way to fetch many tiles, several at a time."""
         ...
 
 

@@ -24,20 +24,22 @@ class RetryTokens(Protocol):
 class RequestPace(Protocol):
     """Holds the ``Pace`` of a source and lets only so many requests run. Thread-safe."""
 
-    def begin_request(self, is_cancelled: Callable[[], bool]) -> float:
+    def begin_request(self) -> float:
         """Wait until a request may start; return the monotonic time of its start.
 
-        Raises ``WorkCancelled`` if ``is_cancelled`` returns true, which is asked at the start and
-        after ``wake_waiting``. Without an error, ``end_request`` must follow.
+        Without an error, ``end_request`` must follow.
+        """
+        ...
+
+    def try_begin_request(self) -> float | None:
+        """Do the same without waiting: return when to start, or ``None`` if too many run already.
+
+        The time may be in the future. If there is one, ``end_request`` must follow.
         """
         ...
 
     def end_request(self, update: Callable[[Pace], Pace]) -> tuple[Pace, Pace]:
         """End a request and update the pace by its outcome; return the pace before and after."""
-        ...
-
-    def wake_waiting(self) -> None:
-        """Let waiting requests ask again whether they are cancelled."""
         ...
 
 

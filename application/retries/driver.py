@@ -292,10 +292,14 @@ class Attempts:
             attempt = Attempt(self)
 
     def _create_first(self) -> "Attempt":
-        self._state = None
-        self._started_s = self.clock.monotonic()
-        self.on_begin()
+        self.begin_first(self.clock.monotonic())
         return Attempt(self)
+
+    def begin_first(self, started_s: float) -> None:
+        """Note when the first attempt began, for a caller that waits and calls by itself."""
+        self._state = None
+        self._started_s = started_s
+        self.on_begin()
 
     def record_failure(self, error: Exception) -> Callable[[], None]:
         """Decide what follows a failed attempt; return a function that notifies the observer."""

@@ -25,7 +25,12 @@ from simulation.scenarios.cache import (
     CacheScenario,
 )
 from simulation.scheduler import Process
-from simulation.threads import SimulatedBackground, SimulatedWorkers, create_pace
+from simulation.threads import (
+    FetchingProvider,
+    SimulatedBackground,
+    SimulatedFetchRunner,
+    create_pace,
+)
 from simulation.world import CommandFailedError
 from tileferry.adapters.memory import (
     MemoryAbsentTiles,
@@ -177,13 +182,15 @@ class DownloadScenario(CacheScenario):
 
         def create_downloader(progress: ProgressListener) -> AreaDownload:
             return AreaDownload(
-                provider=self.connect(process, PROVIDER, self.provider),
+                provider=FetchingProvider(
+                    self.world, process, self.connect(process, PROVIDER, self.provider)
+                ),
                 tile_store=self.connect(process, STORE, self.store),
                 tile_metadata_store=metadata,
                 budget_enforcer=self.create_budget(process, journals),
                 journals=journals,
                 spools=self.connect(process, SPOOLS, MemorySpoolStore()),
-                workers=SimulatedWorkers(self.world, process, self.workers),
+                runner=SimulatedFetchRunner(self.world, process, self.workers),
                 lock=self.connect(process, LOCK, process.data["lock"]),
                 retry=retry,
                 pace=pace,

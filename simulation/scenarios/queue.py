@@ -24,7 +24,13 @@ from simulation.scenarios.base import LOGGER, Scenario
 from simulation.scenarios.cache import SimulatedDisk
 from simulation.scenarios.download import PROVIDER, ZOOM
 from simulation.scheduler import Process
-from simulation.threads import Signal, SimulatedHeartbeat, SimulatedWorkers, create_pace
+from simulation.threads import (
+    FetchingProvider,
+    Signal,
+    SimulatedFetchRunner,
+    SimulatedHeartbeat,
+    create_pace,
+)
 from simulation.world import World
 from tileferry.adapters.memory import (
     MemoryAuditSink,
@@ -349,8 +355,10 @@ class QueueScenario(Scenario):
         return PartitionAcquisition(
             sink=self.connect(process, RAW, self.raw),
             downloaders=RawDownloaderFactory(
-                provider=self.connect(process, PROVIDER, self.provider),
-                workers=SimulatedWorkers(self.world, process, 2),
+                provider=FetchingProvider(
+                    self.world, process, self.connect(process, PROVIDER, self.provider)
+                ),
+                runner=SimulatedFetchRunner(self.world, process, 2),
                 retry=retry,
                 pace=create_pace(self.world, clock, 2),
                 clock=clock,

@@ -134,7 +134,7 @@ def test_invariant_34_key_is_absent_after_tls_network_or_database_failure(
     assert KEY not in collect_traces(operator, *ran)
 
 
-@pytest.mark.parametrize("where", ["fetch_listing_page", "fetch_tile"])
+@pytest.mark.parametrize("where", ["fetch_listing_page", "build_target", "read_tile"])
 def test_invariant_34_key_is_absent_from_crash_traceback(
     operator: DownloadOperator, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

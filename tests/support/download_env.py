@@ -21,7 +21,7 @@ from tileferry.adapters.memory import (
     MemoryTileStore,
 )
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
-from tileferry.adapters.system import SystemClock, ThreadWorkers
+from tileferry.adapters.system import SystemClock
 from tileferry.application import DownloadSettings, GroupLimits
 from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import (
@@ -262,7 +262,7 @@ def execute_download(plan: DownloadPlan, begun: Connection) -> None:
             logger=logging.getLogger("tests.download"),
             clock=clock,
             settings=DownloadSettings(group=GroupLimits(tiles_max=plan.group_tiles)),
-            workers=ThreadWorkers(4),
+            requests_max=4,
             background=executor if plan.in_background else None,
         )
         begun.send("begun")

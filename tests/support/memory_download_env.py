@@ -2,15 +2,16 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from support.managers import RetryBench, create_pace
 from tileferry.adapters.memory import (
+    InlineFetchRunner,
     ManualClock,
     MemoryBlobIndex,
     MemoryCacheLock,
@@ -18,9 +19,17 @@ from tileferry.adapters.memory import (
     MemorySpoolStore,
     MemoryTileMetadataStore,
     MemoryTileStore,
+    SequentialFetches,
 )
 from tileferry.application import AreaDownload
-from tileferry.application.ports.provider import FetchedTile, UnchangedTile
+from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.tile_fetcher import TileFetcher
+from tileferry.application.ports.provider import (
+    FetchedTile,
+    FetchResult,
+    TileFetches,
+    UnchangedTile,
+)
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import (
     BBox,
@@ -112,6 +121,10 @@ class MemoryProvider:
             tile_id=tile_id, content=tile_content(tile_id), **self.answers.get(tile_id, {})
         )
 
+    def open_fetches(self) -> TileFetches:
+        """Fetch many tiles one after the other."""
+        return SequentialFetches(self.fetch_tile)
+
     def _record_call(self, to: TileId | None) -> None:
         self.asked.append(to)
         self.on_call()
@@ -122,26 +135,6 @@ class MemoryProvider:
     def fetched(self) -> list[TileId]:
         """The tiles that were asked for, in order."""
         return [tile for tile in self.asked if tile is not None]
-
-
-@frozen
-class SequentialWorkers:
-    """Does one thing after the other, where it is asked; idle for a moment after each."""
-
-    idles: bool = True
-
-    def run(
-        self,
-        work: Callable[[Item], Result],
-        items: Iterator[Item],
-        *,
-        idle_s: float,  # noqa: ARG002  # nobody is waited for
-    ) -> Generator[Result | None, None, None]:
-        """Yield what ``work`` makes of each item."""
-        for item in items:
-            yield work(item)
-            if self.idles:
-                yield None
 
 
 @define
@@ -199,7 +192,7 @@ class MemoryDownloadEnv:
             "budget_enforcer": self.room,
             "journals": self.journals,
             "spools": MemorySpoolStore(),
-            "workers": SequentialWorkers(),
+            "runner": InlineFetchRunner(),
             "lock": self.lock,
             "retry": self.bench.create_manager(),
             "pace": create_pace(self.bench.clock),
@@ -223,3 +216,17 @@ def create_request(**options: Any) -> DownloadRequest:
         "cache_root": PurePosixPath("/cache"),
     }
     return DownloadRequest(**(given | options))
+
+
+def fetch_tiles(
+    calls: ProviderCalls,
+    *tiles: TileId,
+    items_max: int = 1,
+    unless: TileValidators | None = None,
+) -> list[FetchResult]:
+    """Fetch tiles, and return what each ends with, in the order of the results."""
+    summaries = MemoryProvider(0)
+    wanted = iter([(summaries.create_summary(tile), unless) for tile in tiles])
+    runner = InlineFetchRunner(items_max, idles=False)
+    batches = runner.run(TileFetcher(calls, wanted), idle_s=1.0)
+    return [result.tile for batch in batches for result in batch or ()]

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
 from tileferry.adapters.http import (
+    CurlTransport,
     HttpTileProvider,
     HttpxTransport,
     ProviderAddress,
-    PyreqwestTransport,
     ResponseLimits,
     XyzTileProvider,
     new_client,
@@ -54,13 +55,17 @@ def open_satellite_provider(
     limits: ResponseLimits = PATIENT_LIMITS,
     timeout_s: float = 10.0,
     clock: Clock | None = None,
+    httpx: bool = False,
 ) -> Iterator[TileProvider]:
     """Make what asks a satellite-provider."""
     address = ProviderAddress(url=url, service_api_key=key, timeout_s=timeout_s)
     with new_client(address) as client:
-        lane = PyreqwestTransport(address)
+        lane = CurlTransport(address)
         yield HttpTileProvider(
-            client=client, lane=lane, clock=clock or SystemClock(), limits=limits
+            client=client,
+            lane=HttpxTransport(client) if httpx else lane,
+            clock=clock or SystemClock(),
+            limits=limits,
         )
         lane.close()
 
@@ -84,7 +89,7 @@ def open_xyz_provider(
         url=server.template.origin, service_api_key=None, timeout_s=timeout_s, ca_file=ca_file
     )
     with new_client(address) as client:
-        lane = PyreqwestTransport(address)
+        lane = CurlTransport(address)
         yield XyzTileProvider(
             server=server,
             lane=HttpxTransport(client) if httpx else lane,
@@ -97,6 +102,7 @@ def open_xyz_provider(
 
 KINDS: dict[str, Callable[..., AbstractContextManager[TileProvider]]] = {
     "satellite": open_satellite_provider,
+    "satellite, httpx": partial(open_satellite_provider, httpx=True),
     "xyz": open_xyz_provider,
 }
 

@@ -2,6 +2,8 @@
 
 import socket
 import ssl
+import struct
+import threading
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -77,6 +79,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Pat
     return authority, path
 
 
+RESET = struct.pack("ii", 1, 0)
 TlsCase = Callable[[trustme.CA], ssl.SSLContext]
 
 
@@ -126,6 +129,35 @@ def test_invariant_33_invalid_tls_peer_is_rejected(
         call_provider(server.url, ca_file=path)
     assert failure.value.fault is ProviderFault.INSECURE
     assert server.requests == []
+
+
+def test_tls_handshake_that_the_network_cuts_off_is_not_a_tls_fault(
+    authority: tuple[trustme.CA, Path],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def cut() -> None:
+            for _ in range(8):  # a client may try again
+                connection, _address = listener.accept()
+                with connection:
+                    connection.recv(1)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+        threading.Thread(target=cut, daemon=True).start()
+        url = f"https://localhost:{listener.getsockname()[1]}"
+        with pytest.raises(SatelliteProviderError) as failure:
+            call_provider(url, ca_file=authority[1])
+    assert failure.value.fault is ProviderFault.UNREACHABLE
+
+
+def test_authorities_of_the_environment_are_trusted(
+    authority: tuple[trustme.CA, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca, path = authority
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    tls = create_server_context(ca.issue_cert("localhost"))
+    with run_raw_server(respond_with(WHOLE, PICTURE), tls=tls) as server:
+        assert call_provider(server.url).content == PICTURE
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,31 @@ def test_valid_tile_carries_its_header_metadata() -> None:
     assert f"Authorization: Bearer {KEY}".encode() in request
 
 
+def test_headers_after_the_body_are_ignored() -> None:
+    head = "HTTP/1.1 200 OK\nContent-Type: image/png\nTransfer-Encoding: chunked"
+    size = f"{len(PICTURE):x}".encode()
+    trailers = b"X-Resolution-M-Per-Px: 0.1\r\nContent-Type: text/html\r\n"
+    body = size + b"\r\n" + PICTURE + b"\r\n0\r\n" + trailers + b"\r\n"
+    with run_raw_server(respond_with(head, body)) as server:
+        tile = call_provider(server.url)
+    assert (tile.content, tile.resolution_m_per_px) == (PICTURE, None)
+
+
+def test_headers_of_an_interim_response_are_ignored() -> None:
+    interim = (
+        "HTTP/1.1 103 Early Hints\nX-Resolution-M-Per-Px: 0.1\nRepr-Digest: sha-256=:AAAA:\n\n"
+    )
+    with run_raw_server(respond_with(interim + WHOLE, PICTURE)) as server:
+        tile = call_provider(server.url)
+    assert (tile.content, tile.resolution_m_per_px) == (PICTURE, None)
+
+
+def test_header_on_two_lines_is_read_as_one() -> None:
+    digest = f"{WHOLE}\nRepr-Digest: sha-512={SHA512},\n sha-256=:AAAA:"
+    error = get_provider_error(respond_with(digest, PICTURE))
+    assert error.fault is ProviderFault.DAMAGED
+
+
 # Invariant 28
 
 

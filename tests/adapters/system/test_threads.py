@@ -1,105 +1,129 @@
-"""Workers: results as they come, no more under way than allowed, and an end that is one."""
+"""The thread that fetches: results as they come, a limit on those that wait, and an end."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 
 import pytest
+from attrs import define, field
 
-from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadWorkers
+from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadFetchRunner
 from tileferry.adapters.system.threads import LEAVE_S
+
+PATIENCE_S = 10.0
 
 
 @pytest.fixture
-def count_live_workers() -> Callable[[], int]:
-    """Count the workers that the test has started; others may be left of other tests."""
+def count_live_threads() -> Callable[[], int]:
+    """Count the threads that the test has started; others may be left of other tests."""
     before = set(threading.enumerate())
     return lambda: sum(
-        thread.name == "tileferry-worker" for thread in set(threading.enumerate()) - before
+        thread.name == "tileferry-fetch" for thread in set(threading.enumerate()) - before
     )
 
 
-def test_every_item_is_processed_once(count_live_workers: Callable[[], int]) -> None:
-    results = ThreadWorkers(4).run(lambda item: item * 2, iter(range(100)), idle_s=1.0)
-    assert sorted(result for result in results if result is not None) == [*range(0, 200, 2)]
-    assert count_live_workers() == 0
+@define(eq=False)
+class CountingSteps:
+    """Returns the numbers up to a limit, as many in a step as there is room for."""
+
+    numbers: Iterator[int]
+    on_step: Callable[[], object] = lambda: None
+    room_seen: list[int] = field(factory=list)
+    cancelled: bool = False
+    closed: threading.Event = field(factory=threading.Event)
+
+    def step(self, room: int) -> Sequence[int] | float | None:
+        self.on_step()
+        self.room_seen.append(room)
+        if room == 0:
+            return 30.0
+        return list(islice(self.numbers, min(room, 3))) or None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> None:
+        self.closed.set()
 
 
-def test_items_are_consumed_lazily() -> None:
-    taken: list[int] = []
+def test_all_results_arrive_in_order(count_live_threads: Callable[[], int]) -> None:
+    work = CountingSteps(iter(range(100)))
+    batches = list(ThreadFetchRunner(8).run(work, idle_s=PATIENCE_S))
+    assert [number for batch in batches for number in batch or ()] == [*range(100)]
+    assert count_live_threads() == 0
+    assert work.closed.is_set()
 
-    def items() -> Iterator[int]:
-        for item in range(1_000):
-            taken.append(item)
-            yield item
 
-    with closing(ThreadWorkers(3).run(lambda item: item, items(), idle_s=1.0)) as results:
-        next(results)
-        assert len(taken) <= 2 * 3
+def test_results_that_wait_for_the_caller_are_limited() -> None:
+    work = CountingSteps(iter(range(1_000)))
+    with closing(ThreadFetchRunner(7).run(work, idle_s=PATIENCE_S)) as batches:
+        first = next(batches)
+        time.sleep(0.05)
+        assert work.room_seen[-1] == 0
+        steps = len(work.room_seen)
+        time.sleep(0.05)
+        assert len(work.room_seen) == steps, "it waits for the caller"
+        second = next(batches)
+        assert first is not None
+        assert second is not None
+        until_s = time.monotonic() + PATIENCE_S
+        while len(work.room_seen) == steps and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert work.room_seen[steps] == len(first)
 
 
 def test_none_is_yielded_while_idle() -> None:
     answer = threading.Event()
-    with closing(
-        ThreadWorkers(1).run(lambda _: answer.wait(10), iter([1]), idle_s=0.02)
-    ) as results:
-        assert next(results) is None
+    work = CountingSteps(iter(range(2)), on_step=lambda: answer.wait(PATIENCE_S))
+    with closing(ThreadFetchRunner(2).run(work, idle_s=0.02)) as batches:
+        assert next(batches) is None
         answer.set()
-        assert [result for result in results if result is not None] == [True]
+        assert [batch for batch in batches if batch is not None] == [[0, 1]]
 
 
-def test_worker_error_is_raised_to_the_caller() -> None:
+def test_error_of_a_step_is_raised_to_the_caller() -> None:
+    work = CountingSteps(iter(()), on_step=lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        list(ThreadWorkers(2).run(lambda item: 1 // item, iter([1, 0, 1]), idle_s=1.0))
+        list(ThreadFetchRunner(2).run(work, idle_s=PATIENCE_S))
+    assert work.closed.wait(PATIENCE_S)
 
 
-def test_close_waits_briefly_and_abandons_stuck_workers(
-    count_live_workers: Callable[[], int],
+def test_end_waits_briefly_and_abandons_a_stuck_step(
+    count_live_threads: Callable[[], int],
 ) -> None:
     stuck = threading.Event()
-
-    def work(item: int) -> int:
-        if item == 0:
-            stuck.wait(20)
-        time.sleep(0.02)
-        return item
-
-    results = ThreadWorkers(4).run(work, iter(range(50)), idle_s=1.0)
-    assert next(results)
+    work = CountingSteps(iter(()), on_step=lambda: stuck.wait(20))
+    batches = ThreadFetchRunner(4).run(work, idle_s=0.01)
+    assert next(batches) is None
     begun_s = time.monotonic()
-    results.close()
-    assert time.monotonic() - begun_s < LEAVE_S + 5
-    assert count_live_workers() == 1  # it is a daemon, and does not keep the process alive
+    batches.close()
+    assert LEAVE_S <= time.monotonic() - begun_s < LEAVE_S + 5
+    assert work.cancelled
+    assert count_live_threads() == 1  # it is a daemon, and does not keep the process alive
     stuck.set()
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), InterruptibleClock()], ids=["plain", "attentive"])
-def test_close_interrupts_sleeping_workers(
-    clock: SystemClock, count_live_workers: Callable[[], int]
+def test_end_interrupts_a_sleeping_step(
+    clock: SystemClock, count_live_threads: Callable[[], int]
 ) -> None:
-    waited: list[int] = []
-
-    def work(item: int) -> int:
-        if item:
-            clock.sleep(60.0)
-            waited.append(item)
-        return item
-
-    results = ThreadWorkers(4).run(work, iter(range(50)), idle_s=0.2)
-    assert [next(results), next(results)] == [0, None]
-    assert count_live_workers() == 4
-    results.close()
-    assert count_live_workers() == 0
-    assert waited == []
+    work = CountingSteps(iter(range(9)), on_step=lambda: clock.sleep(60.0))
+    batches = ThreadFetchRunner(4).run(work, idle_s=0.05)
+    assert next(batches) is None
+    batches.close()
+    assert count_live_threads() == 0
+    assert work.room_seen == []
 
 
-def test_worker_sleeps_for_the_full_duration_during_a_run() -> None:
-    def work(_item: int) -> float:
-        begun_s = time.monotonic()
-        SystemClock.sleep(0.05)
-        return time.monotonic() - begun_s
+def test_step_sleeps_for_the_full_duration_during_a_run() -> None:
+    begun_s = time.monotonic()
+    work = CountingSteps(iter([1]), on_step=lambda: SystemClock.sleep(0.05))
+    assert list(ThreadFetchRunner(1).run(work, idle_s=5.0)) == [[1]]
+    assert time.monotonic() - begun_s >= 0.05
 
-    (waited_s,) = ThreadWorkers(1).run(work, iter([1]), idle_s=5.0)
-    assert waited_s is not None
-    assert waited_s >= 0.05
+
+def test_limit_follows_from_the_number_of_requests() -> None:
+    assert ThreadFetchRunner.for_requests(8).items_max == 32
+    assert ThreadFetchRunner.for_requests(256).items_max == 256

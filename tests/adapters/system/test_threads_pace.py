@@ -2,19 +2,16 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.system import SharedPace, SystemClock, ThreadWorkers
+from tileferry.adapters.system import SharedPace, SystemClock
 from tileferry.application.ports.downloads import WorkCancelled
 from tileferry.domain.retry import Pace
 
 PATIENCE_S = 10.0
-
-
-def never() -> bool:
-    return False
 
 
 def keep(pace: Pace) -> Pace:
@@ -31,7 +28,7 @@ def test_no_more_requests_run_than_the_pace_allows() -> None:
     seen: list[int] = []
 
     def work(item: int) -> int:
-        shared.begin_request(never)
+        shared.begin_request()
         running.append(item)
         seen.append(len(running))
         time.sleep(0.001)
@@ -39,18 +36,18 @@ def test_no_more_requests_run_than_the_pace_allows() -> None:
         shared.end_request(keep)
         return item
 
-    results = ThreadWorkers(16).run(work, iter(range(200)), idle_s=1.0)
-    assert sum(result is not None for result in results) == 200
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(work, range(200))) == [*range(200)]
     assert max(seen) <= 3
 
 
 def test_request_waits_for_a_free_place() -> None:
     shared = SharedPace(clock=SystemClock(), pace=Pace(concurrency_max=1))
-    shared.begin_request(never)
+    shared.begin_request()
     started = threading.Event()
 
     def wait() -> None:
-        shared.begin_request(never)
+        shared.begin_request()
         started.set()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -63,11 +60,11 @@ def test_request_waits_for_a_free_place() -> None:
 
 def test_recovered_pace_lets_several_waiting_requests_start() -> None:
     shared = SharedPace(clock=SystemClock(), pace=Pace(concurrency_max=4, level=1.0, cause="429"))
-    shared.begin_request(never)
+    shared.begin_request()
     started = threading.Semaphore(0)
 
     def wait() -> None:
-        shared.begin_request(never)
+        shared.begin_request()
         started.release()
 
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
@@ -79,22 +76,20 @@ def test_recovered_pace_lets_several_waiting_requests_start() -> None:
         thread.join(PATIENCE_S)
 
 
-def test_cancelled_request_stops_waiting_when_woken() -> None:
-    shared = SharedPace(clock=SystemClock(), pace=Pace(concurrency_max=1))
-    shared.begin_request(never)
-    cancelled, ended = threading.Event(), threading.Event()
+def test_request_is_refused_without_a_free_place() -> None:
+    shared = SharedPace(clock=ManualClock(), pace=Pace(concurrency_max=2))
+    assert [shared.try_begin_request() for _ in range(3)] == [0.0, 0.0, None]
+    shared.end_request(keep)
+    assert shared.try_begin_request() == 0.0
 
-    def wait() -> None:
-        with pytest.raises(WorkCancelled):
-            shared.begin_request(cancelled.is_set)
-        ended.set()
 
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    cancelled.set()
-    shared.wake_waiting()
-    assert ended.wait(PATIENCE_S)
-    thread.join(PATIENCE_S)
+def test_start_at_a_low_pace_may_be_later() -> None:
+    shared = SharedPace(clock=ManualClock(), pace=Pace(concurrency_max=8, level=0.5, cause="429"))
+    starts = []
+    for _ in range(3):
+        starts.append(shared.try_begin_request())
+        shared.end_request(keep)
+    assert starts == [0.0, 0.1, 0.2]
 
 
 def test_requests_start_apart_at_a_low_pace() -> None:
@@ -102,7 +97,7 @@ def test_requests_start_apart_at_a_low_pace() -> None:
     shared = SharedPace(clock=clock, pace=Pace(concurrency_max=8, level=0.5, cause="429"))
     starts = []
     for _ in range(3):
-        starts.append(shared.begin_request(never))
+        starts.append(shared.begin_request())
         shared.end_request(keep)
     assert starts == [0.0, 0.1, 0.2]
     assert clock.slept == [0.1, 0.1]
@@ -116,11 +111,8 @@ def test_interrupted_wait_frees_its_place() -> None:
     shared = SharedPace(
         clock=InterruptedClock(), pace=Pace(concurrency_max=1, level=0.5, cause="429")
     )
-    shared.begin_request(never)
+    shared.begin_request()
     shared.end_request(keep)
     with pytest.raises(WorkCancelled):
-        shared.begin_request(never)
+        shared.begin_request()
     assert shared.end_request(drop)[0].level == 0.5
-    shared.pace = Pace(concurrency_max=1)
-    with pytest.raises(WorkCancelled):
-        shared.begin_request(lambda: True)

@@ -20,11 +20,10 @@ from support.memory_download_env import (
     ZOOM,
     MemoryDownloadEnv,
     MemoryProvider,
-    SequentialWorkers,
     create_fault,
 )
 
-from tileferry.adapters.memory import ManualClock, MemoryRawSink
+from tileferry.adapters.memory import InlineFetchRunner, ManualClock, MemoryRawSink
 from tileferry.application import PartitionAcquisition, RawDownloaderFactory
 from tileferry.application.control.run_handlers import (
     AcquirePartitionHandler,
@@ -130,7 +129,7 @@ class AcquisitionEnv:
             sink=self.sink,
             downloaders=RawDownloaderFactory(
                 provider=self.area.provider,
-                workers=SequentialWorkers(),
+                runner=InlineFetchRunner(),
                 retry=bench.create_manager(),
                 pace=create_pace(bench.clock),
                 clock=bench.clock,

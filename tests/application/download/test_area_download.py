@@ -1,9 +1,7 @@
 """Downloading an area, with everything in memory and a provider that answers as it is told."""
 
 import logging
-from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
-from typing import Any, cast
 
 import pytest
 from support.download_env import RecordingListener
@@ -13,21 +11,22 @@ from support.memory_download_env import (
     PRODUCED,
     ZOOM,
     MemoryDownloadEnv,
-    SequentialWorkers,
     create_fault,
     create_request,
+    fetch_tiles,
     tile_content,
 )
 
 from tileferry.adapters.memory import (
+    InlineFetchRunner,
     MemoryBlobIndex,
     MemoryCacheLock,
     MemoryTileStore,
 )
 from tileferry.application import DownloadSettings, GroupLimits
-from tileferry.application.ports.downloads import TileFate, WorkCancelled
+from tileferry.application.ports.downloads import TileFate
 from tileferry.application.ports.progress import DownloadStarted
-from tileferry.application.ports.provider import FetchedTile, TileProvider, UnchangedTile
+from tileferry.application.ports.provider import FetchedTile
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
     CacheLockError,
@@ -43,7 +42,6 @@ from tileferry.domain.tiles import (
     ProviderFault,
     SectorClass,
     TileId,
-    TileValidators,
 )
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -185,19 +183,6 @@ def test_outage_aborts_download_and_keeps_stored_tiles(
     assert area.provider.fetched == area.provider.tiles[3:]
 
 
-class SimultaneousWorkers:
-    """Starts all items before the first result is used."""
-
-    def run(
-        self,
-        work: Callable[[Any], Any],
-        items: Iterator[Any],
-        *,
-        idle_s: float,  # noqa: ARG002  # nobody is waited for
-    ) -> Generator[Any, None, None]:
-        yield from [work(item) for item in items]
-
-
 def test_failed_tile_is_set_aside_while_others_are_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -205,7 +190,7 @@ def test_failed_tile_is_set_aside_while_others_are_answered(
     bad = area.provider.tiles[1]
     area.provider.faults[bad] = [create_fault(UNAVAILABLE, status=503)] * 5
     watcher = RecordingListener()
-    download = area.create_download(progress=watcher, workers=SimultaneousWorkers())
+    download = area.create_download(progress=watcher, runner=InlineFetchRunner(items_max=5))
     with pytest.raises(SatelliteProviderError, match="HTTP 503") as failure:
         download.download_tiles_for_area(create_request())
     assert failure.value.attempts == 5
@@ -243,7 +228,9 @@ def test_rate_limit_delays_all_calls() -> None:
     area.provider.faults[None] = [busy]
     calls = area.create_download().create_calls("one download")
     calls._classify_error(busy)  # told to another call, in another thread
-    assert calls.fetch_tile(area.provider.tiles[0]).attempts == 1
+    (tile,) = fetch_tiles(calls, area.provider.tiles[0])
+    assert isinstance(tile, FetchedTile)
+    assert tile.attempts == 1
     assert area.bench.clock.slept == [30.0]
 
 
@@ -251,33 +238,8 @@ def test_rate_limit_without_retry_after_delays_no_other_call() -> None:
     area = MemoryDownloadEnv.with_tiles(1)
     calls = area.create_download().create_calls("one download")
     calls._classify_error(create_fault(ProviderFault.RATE_LIMITED))
-    calls.fetch_tile(area.provider.tiles[0])
+    fetch_tiles(calls, area.provider.tiles[0])
     assert area.bench.clock.slept == []
-
-
-@pytest.mark.parametrize("answer", [[UNAVAILABLE], []], ids=["a fault", "a tile"])
-def test_call_in_flight_at_close_is_not_retried_or_audited(
-    answer: list[ProviderFault],
-) -> None:
-    area = MemoryDownloadEnv.with_tiles(1)
-    (tile,) = area.provider.tiles
-    area.provider.faults[tile] = [create_fault(UNAVAILABLE), *map(create_fault, answer)]
-    calls = area.create_download().create_calls("one download")
-    fetch_tile = area.provider.fetch_tile
-
-    class EndsMeanwhile:
-        def fetch_tile(
-            self, tile_id: TileId, *, unless: TileValidators | None
-        ) -> FetchedTile | UnchangedTile:
-            if area.provider.asked:
-                calls.close()
-            return fetch_tile(tile_id, unless=unless)
-
-    calls.provider = cast("TileProvider", EndsMeanwhile())
-    with pytest.raises(WorkCancelled):
-        calls.fetch_tile(tile)
-    assert area.provider.asked == [tile, tile]
-    assert len(area.bench.sink.events) == 1, "of the attempt before"
 
 
 def test_invalid_listing_raises_schema_error() -> None:
@@ -357,7 +319,7 @@ def test_failed_download_reports_only_durable_tiles() -> None:
         tile_store=store,
         progress=watcher,
         settings=settings,
-        workers=SequentialWorkers(idles=False),
+        runner=InlineFetchRunner(idles=False),
     )
     with pytest.raises(OSError, match="no disk any more"):
         download.download_tiles_for_area(create_request())

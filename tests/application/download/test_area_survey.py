@@ -4,11 +4,10 @@ from collections.abc import Container
 from pathlib import Path
 
 from support.download_env import DERKACHI, ZOOM, DownloadEnv, open_memory_download_env
-from support.memory_download_env import SequentialWorkers
 from support.scripted_provider import ScriptedProvider
 
 from tileferry.adapters.filesystem import FileJournalStore
-from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.memory import InlineFetchRunner, ManualClock
 from tileferry.application import DownloadSettings
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import EstimateBasis
@@ -41,7 +40,7 @@ def build_survey(site: DownloadEnv) -> AreaSurvey:
         provider=downloader.provider,
         retry=downloader.retry,
         pace=downloader.pace,
-        workers=SequentialWorkers(),
+        runner=InlineFetchRunner(),
         journals=FileJournalStore(root=site.root, logger=site.logger),
         tile_metadata_store=site.metadata,
         headroom=FakeBudget,

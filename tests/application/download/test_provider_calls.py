@@ -5,10 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 from attrs import define, evolve, field
-from support.memory_download_env import BOX, ZOOM, MemoryDownloadEnv, MemoryProvider, create_fault
+from support.memory_download_env import (
+    BOX,
+    ZOOM,
+    MemoryDownloadEnv,
+    MemoryProvider,
+    create_fault,
+    fetch_tiles,
+)
 
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.ports.progress import PaceChanged, ProgressEvent, RequestHeld
+from tileferry.application.ports.provider import FetchedTile
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.retry import HoldRule
 from tileferry.domain.tiles import BBox, ListingLimits, ListingPage, ProviderFault, TileCoverage
@@ -60,8 +68,7 @@ def test_overload_lowers_the_pace_and_success_raises_it(
     tiles = paced.area.provider.tiles
     paced.area.provider.faults[tiles[0]] = [fault]
     calls = paced.create()
-    for tile in tiles:
-        calls.fetch_tile(tile)
+    fetch_tiles(calls, *tiles)
     assert paced.paces == [(5, cause), (6, cause), (7, cause), (8, "")]
     dropped, recovered = find_records(caplog, "c11.download.pace")
     assert dropped.getMessage() == f"5 of 8 requests at a time, 0.00 s apart: {cause}"
@@ -75,19 +82,15 @@ def test_overload_lowers_the_pace_and_success_raises_it(
 def test_other_faults_do_not_change_the_pace(paced: PacedCalls, kind: ProviderFault) -> None:
     tile = paced.area.provider.tiles[0]
     paced.area.provider.faults[tile] = [create_fault(kind)]
-    calls = paced.create()
-    if kind is ProviderFault.NOT_FOUND:
-        with pytest.raises(SatelliteProviderError):
-            calls.fetch_tile(tile)
-    else:
-        calls.fetch_tile(tile)
+    (result,) = fetch_tiles(paced.create(), tile)
+    assert isinstance(result, Exception) is (kind is ProviderFault.NOT_FOUND)
     assert paced.paces == []
 
 
 def test_pace_survives_the_calls_of_one_download(paced: PacedCalls) -> None:
     download = paced.area.create_download()
     paced.area.provider.faults[paced.area.provider.tiles[0]] = [BUSY]
-    download.create_calls("first").fetch_tile(paced.area.provider.tiles[0])
+    fetch_tiles(download.create_calls("first"), paced.area.provider.tiles[0])
     assert download.create_calls("second").pace is download.pace
 
 
@@ -98,12 +101,21 @@ def test_requests_behind_the_gate_name_it(
     told = create_fault(ProviderFault.RATE_LIMITED, retry_after_s=30.0)
     calls._classify_error(told)  # told to another call, in another thread
     tile = paced.area.provider.tiles[0]
-    calls.fetch_tile(tile)
+    fetch_tiles(calls, tile)
     held = RequestHeld(operation=f"GET tile {tile}", rule=HoldRule.SOURCE_GATE, delay_s=30.0)
     assert paced.events == [held]
     (record,) = find_records(caplog, "c11.download.held")
     assert record.getMessage() == f"GET tile {tile}: waiting 30.0 s (source gate)"
     assert (record.__dict__["rule"], record.__dict__["sleep_s"]) == ("source_gate", 30.0)
+
+
+def test_listing_behind_the_gate_waits_as_well(paced: PacedCalls) -> None:
+    calls = paced.create()
+    calls._classify_error(create_fault(ProviderFault.RATE_LIMITED, retry_after_s=30.0))
+    assert len(list(calls.iter_pages(COVERAGE, ListingLimits()))) == 1
+    assert paced.area.bench.clock.slept == [30.0]
+    held = RequestHeld(operation="GET listing", rule=HoldRule.SOURCE_GATE, delay_s=30.0)
+    assert paced.events == [held]
 
 
 def test_failing_listener_does_not_change_a_call(
@@ -116,7 +128,8 @@ def test_failing_listener_does_not_change_a_call(
     paced.area.provider.faults[tile] = [BUSY]
     calls = paced.create()
     calls.retry.progress = fail
-    assert calls.fetch_tile(tile).tile_id == tile
+    (result,) = fetch_tiles(calls, tile)
+    assert isinstance(result, FetchedTile)
     assert find_records(caplog, "progress.listener_failed")
 
 

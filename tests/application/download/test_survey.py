@@ -9,12 +9,17 @@ from typing import Any
 import httpx
 import pytest
 from support.download_env import DERKACHI, NOW_S, ZOOM, DownloadEnv, open_memory_download_env
-from support.memory_download_env import MemoryDownloadEnv, SequentialWorkers
+from support.memory_download_env import MemoryDownloadEnv
 from support.scripted_provider import ScriptedProvider, tile_content, tile_path
 
 from tileferry.adapters.filesystem import FileJournalStore
-from tileferry.adapters.memory import ManualClock, MemoryAbsentTiles, MemoryTileMetadataStore
-from tileferry.adapters.system import ThreadWorkers
+from tileferry.adapters.memory import (
+    InlineFetchRunner,
+    ManualClock,
+    MemoryAbsentTiles,
+    MemoryTileMetadataStore,
+)
+from tileferry.adapters.system import ThreadFetchRunner
 from tileferry.application import DownloadSettings
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.survey import (
@@ -207,7 +212,9 @@ def test_probe_measures_fetched_tiles(tmp_path: Path) -> None:
         site.provider.always[tile_path(site.provider.tiles[0])] = lambda _request: httpx.Response(
             404
         )
-        measured = measure_throughput(make_calls(site), plan.sample, ThreadWorkers(), site.clock)
+        measured = measure_throughput(
+            make_calls(site), plan.sample, ThreadFetchRunner(), site.clock
+        )
     assert isinstance(measured, Throughput)
     assert measured.tiles == 9
     assert measured.size_bytes == sum(len(tile_content(tile)) for tile in site.provider.tiles[1:])
@@ -221,19 +228,30 @@ def test_probe_does_not_wait_for_retry_after(tmp_path: Path) -> None:
             site.provider.always[tile_path(tile)] = lambda _request: httpx.Response(
                 503, headers={"retry-after": "100"}
             )
-        problem = measure_throughput(make_calls(site), plan.sample, ThreadWorkers(), site.clock)
+        problem = measure_throughput(make_calls(site), plan.sample, ThreadFetchRunner(), site.clock)
         assert isinstance(problem, SatelliteProviderError)
         assert problem.status == 503
         assert sum(site.clock.slept) < 10  # the pace of the source
         assert len(site.provider.tile_gets) == 10
-        assert measure_throughput(make_calls(site), [], ThreadWorkers(), site.clock) is None
+        assert measure_throughput(make_calls(site), [], ThreadFetchRunner(), site.clock) is None
+
+
+def test_defect_in_a_probe_is_raised() -> None:
+    area = MemoryDownloadEnv.with_tiles(1)
+    (tile,) = area.provider.tiles
+    area.provider.faults[tile] = [ZeroDivisionError("a defect")]
+    calls = area.create_download().create_calls("look")
+    with pytest.raises(ZeroDivisionError):
+        measure_throughput(
+            calls, [area.provider.create_summary(tile)], InlineFetchRunner(), area.bench.clock
+        )
 
 
 def test_probe_does_not_count_idle_ticks() -> None:
     area = MemoryDownloadEnv.with_tiles(3)
     calls = area.create_download().create_calls("look")
     sample = [area.provider.create_summary(tile) for tile in area.provider.tiles]
-    measured = measure_throughput(calls, sample, SequentialWorkers(idles=True), area.bench.clock)
+    measured = measure_throughput(calls, sample, InlineFetchRunner(), area.bench.clock)
     assert isinstance(measured, Throughput)
     assert measured.tiles == 3
 

@@ -1,0 +1,428 @@
+"""Transfers many responses at a time in one thread, with libcurl.
+
+libcurl does what is said in its options. The limits that it does not have are checked here while a
+response arrives; whether a response is accepted is decided by its reader, as for other transports.
+"""
+
+import select
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pycurl
+from attrs import define, field
+
+from tileferry.adapters.http.client import ProviderAddress, check_address, create_tls_context
+from tileferry.adapters.http.errors import CurlError
+from tileferry.adapters.http.responses import EXCERPT_S, check_pace, count_useful_bytes
+from tileferry.adapters.http.transport import ResponseLimits
+
+_CHECK_S = 0.05
+"""How often the transfers in progress are checked against the limits on time and rate."""
+_CONNECT_S_MAX = 3_600
+"""libcurl's own limit; ours is checked with the others, and does not count a caller's absence."""
+_AWAY_S = 0.02
+"""The time of transfers is not used up while what has arrived is not looked for, if longer."""
+_BUFFER_BYTES = 256 * 1024
+_FIRST_FINAL_STATUS = 200
+_ABORT = 0
+_LINE_ENDS = (b"\r\n", b"\n")
+
+
+@define(eq=False, repr=False)  # it has the key
+class CurlTransfer:
+    """One request and its response. The object is used again for later requests."""
+
+    handle: Any
+    token: object = None
+    """What the caller knows the transfer by."""
+    error: Exception | None = None
+    started_s: float = 0.0
+    _url: str = ""
+    _limits: ResponseLimits = field(factory=ResponseLimits)
+    _headers: list[str] = field(factory=list)
+    _head: list[bytes] = field(factory=list)
+    _head_lines: int | None = None
+    """How many lines the head has, once the body has begun: the others are trailers."""
+    _parts: list[bytes] = field(factory=list)
+    _size: int = 0
+    _size_max: int = 0
+    _parsed: tuple[int, dict[str, str]] | None = None
+    _seen: tuple[int, int] = (0, 0)
+    """The number of header lines and body bytes at the last check."""
+    _is_connected: bool = False
+    """Whether a check has found a connection."""
+    _active_s: float = 0.0
+    """When the last check found that something had arrived."""
+
+    def __attrs_post_init__(self) -> None:
+        self.handle.transfer = self
+        self.handle.setopt(pycurl.HEADERFUNCTION, self._head.append)
+        self.handle.setopt(pycurl.WRITEFUNCTION, self._write)
+
+    def begin(self, token: object, url: str, limits: ResponseLimits, headers: list[str]) -> None:
+        """Prepare the next request; limits and headers are usually those of the last one."""
+        self.token, self._url = token, url
+        self.started_s = self._active_s = time.monotonic()
+        self.handle.setopt(pycurl.URL, url)
+        if limits is not self._limits:
+            self._limits = limits
+            self.handle.setopt(pycurl.MAXFILESIZE_LARGE, limits.tile_bytes_max)
+        if headers is not self._headers:
+            self._headers = headers
+            self.handle.setopt(pycurl.HTTPHEADER, headers)
+
+    def clear(self) -> None:
+        """Forget the response."""
+        self.token = self.error = self._head_lines = self._parsed = None
+        self._head.clear()
+        self._parts = []
+        self._size = self._size_max = 0
+        self._seen = (0, 0)
+        self._is_connected = False
+
+    def _write(self, chunk: bytes) -> int | None:
+        """Keep a part of the body; end the response if it is of no use any more."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size > self._size_max:
+            if self._head_lines is None:
+                self._head_lines = len(self._head)
+                self._size_max = count_useful_bytes(self, self._limits)
+            if self._size > self._size_max:
+                return _ABORT
+        return None
+
+    def forgive(self, seconds: float) -> None:
+        """Do not count a time in which nobody looked for what had arrived."""
+        self.started_s += seconds
+        self._active_s += seconds
+
+    def find_problem(self, now_s: float, timeout_s: float) -> Exception | None:
+        """Return why the response must not go on, if it must not."""
+        seen = (len(self._head), self._size)
+        elapsed_s = now_s - self.started_s
+        if seen == self._seen:
+            if not self._is_connected and self.handle.getinfo(pycurl.PRETRANSFER_TIME):
+                self._is_connected, self._active_s = True, now_s
+            if now_s - self._active_s <= timeout_s:
+                return None
+            what = "data" if self._is_connected else "connection"
+            return CurlError(pycurl.E_OPERATION_TIMEDOUT, f"no {what} for {timeout_s:g} s")
+        is_body = seen[1] != self._seen[1]
+        self._seen, self._active_s, self._is_connected = seen, now_s, True
+        if is_body and self.status != HTTPStatus.OK and elapsed_s > EXCERPT_S:
+            return CurlError(pycurl.E_OPERATION_TIMEDOUT, "the body of an error is slow")
+        try:
+            check_pace(self.url, self._size if is_body else None, elapsed_s, self._limits)
+        except Exception as error:  # noqa: BLE001  # returned
+            return error
+        return None
+
+    # The response
+
+    def check_answered(self) -> None:
+        """Raise the transfer's error if there is no response with a complete head."""
+        if self.error is None or self._head_lines is not None:
+            return
+        is_ended = bool(self._head) and self._head[-1] in _LINE_ENDS
+        if not is_ended or self.status < _FIRST_FINAL_STATUS:
+            raise self.error
+
+    @property
+    def status(self) -> int:
+        return self._read_head()[0]
+
+    @property
+    def reason(self) -> str:
+        try:
+            return HTTPStatus(self.status).phrase
+        except ValueError:
+            return ""
+
+    @property
+    def url(self) -> str:
+        return self._url.partition("?")[0]
+
+    def header(self, name: str) -> str | None:
+        return self._read_head()[1].get(name)
+
+    def _read_head(self) -> tuple[int, dict[str, str]]:
+        """Return status and headers. Only for a head that is complete, as the result is kept."""
+        if self._parsed is None:
+            self._parsed = _parse_head(self._head[: self._head_lines])
+        return self._parsed
+
+    def chunks(self) -> Iterable[bytes]:
+        """Yield the body in one piece; its rate was checked while it arrived."""
+        yield b"".join(self._parts)
+        if self.error is not None:
+            raise self.error
+
+
+def _parse_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
+    """Return status and headers of the last response: interim responses come before it."""
+    status = 0
+    fields: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        text = line.decode("latin-1")
+        before, colon, value = text.partition(":")
+        if text.startswith("HTTP/"):
+            status, fields = int(text.split(None, 2)[1]), {}
+        elif text[0] in " \t":
+            fields[name] = f"{fields.get(name, '')} {text.strip()}"
+        elif colon:
+            name, value = before.strip().lower(), value.strip()
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return status, fields
+
+
+@define(eq=False, repr=False)
+class CurlTransfers:
+    """Transfers in progress, in one thread at a time; connections are kept and used again."""
+
+    _create_handle: Callable[[], Any]
+    _timeout_s: float
+    _multi: Any = field(factory=pycurl.CurlMulti)
+    _sockets: Any = field(factory=select.poll)
+    _idle: list[CurlTransfer] = field(factory=list)
+    _active: set[CurlTransfer] = field(factory=set)
+    _timer_s: float = float("inf")
+    """When libcurl wants to be called without an event."""
+    _check_s: float = 0.0
+    _looked_s: float = float("inf")
+    """When it was last asked what had arrived."""
+
+    def __attrs_post_init__(self) -> None:
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch_socket)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+
+    def start(
+        self,
+        token: object,
+        url: str,
+        limits: ResponseLimits,
+        headers: list[str],
+    ) -> None:
+        """Begin a transfer."""
+        transfer = self._idle.pop() if self._idle else CurlTransfer(self._create_handle())
+        transfer.begin(token, url, limits, headers)
+        self._multi.add_handle(transfer.handle)
+        self._active.add(transfer)
+
+    def wait(self, timeout_s: float) -> list[CurlTransfer]:
+        """Return the transfers that have ended; wait at most ``timeout_s`` for the first."""
+        now_s = time.monotonic()
+        end_s = now_s + timeout_s
+        while True:
+            if self._timer_s <= now_s:
+                self._timer_s = float("inf")
+                self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+                now_s = time.monotonic()
+            self._forgive_absence(now_s)
+            until_s = min(end_s, self._timer_s, self._check_s)
+            events = self._sockets.poll(max(0.0, until_s - now_s) * 1_000)
+            looked_s = self._looked_s = time.monotonic()
+            for descriptor, event in events:
+                self._multi.socket_action(descriptor, _EVENTS[event & _IN_OUT])
+            # What arrived while these were handled is not known yet, and no reason to give up.
+            ended = self._collect_ended(looked_s)
+            now_s = time.monotonic()
+            if ended or now_s >= end_s:
+                return ended
+
+    def _forgive_absence(self, now_s: float) -> None:
+        """Do not count against the transfers that the last look at the sockets was long ago."""
+        away_s = now_s - self._looked_s
+        if away_s > _AWAY_S:
+            for transfer in self._active:
+                transfer.forgive(away_s)
+
+    def _collect_ended(self, now_s: float) -> list[CurlTransfer]:
+        _, whole, failed = self._multi.info_read()
+        ended = [handle.transfer for handle in whole]
+        for handle, code, text in failed:
+            transfer = handle.transfer
+            transfer.error = CurlError(code, text)
+            ended.append(transfer)
+        if now_s >= self._check_s:
+            self._check_s = now_s + _CHECK_S
+            for transfer in self._active.difference(ended):
+                transfer.error = transfer.find_problem(now_s, self._timeout_s)
+                if transfer.error is not None:
+                    ended.append(transfer)
+        for transfer in ended:
+            self._multi.remove_handle(transfer.handle)
+            self._active.discard(transfer)
+        return ended
+
+    def release(self, transfer: CurlTransfer) -> None:
+        """Take back a transfer that has ended and was read."""
+        transfer.clear()
+        self._idle.append(transfer)
+
+    def abort(self) -> None:
+        """End all transfers in progress, and their connections."""
+        for transfer in self._active:
+            self._multi.remove_handle(transfer.handle)
+            self.release(transfer)
+        self._active.clear()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.abort()
+        for transfer in self._idle:
+            del transfer.handle.transfer
+            transfer.handle.close()
+        self._idle.clear()
+        self._multi.close()
+
+    def _watch_socket(self, wanted: int, descriptor: int, _multi: object, _data: object) -> None:
+        if wanted == pycurl.POLL_REMOVE:
+            self._sockets.unregister(descriptor)
+        else:
+            self._sockets.register(descriptor, _WANTED[wanted])
+
+    def _set_timer(self, milliseconds: int) -> None:
+        is_set = milliseconds >= 0
+        self._timer_s = time.monotonic() + milliseconds / 1_000 if is_set else float("inf")
+
+
+_IN_OUT = select.POLLIN | select.POLLOUT
+_EVENTS = {
+    0: pycurl.CSELECT_ERR,
+    select.POLLIN: pycurl.CSELECT_IN,
+    select.POLLOUT: pycurl.CSELECT_OUT,
+    _IN_OUT: pycurl.CSELECT_IN | pycurl.CSELECT_OUT,
+}
+_WANTED = {
+    pycurl.POLL_NONE: 0,
+    pycurl.POLL_IN: select.POLLIN,
+    pycurl.POLL_OUT: select.POLLOUT,
+    pycurl.POLL_INOUT: _IN_OUT,
+}
+
+
+@define(repr=False)  # it has the key
+class CurlTransport:
+    """Sends requests through libcurl, with the same rules as ``new_client``. Thread-safe."""
+
+    _address: ProviderAddress
+    reads_ahead: bool = field(default=True, init=False)
+    _base: str = field(init=False)
+    _options: dict[int, object] = field(init=False)
+    _headers: list[str] = field(init=False)
+    _unused: list[CurlTransfers] = field(factory=list, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        address = self._address
+        check_address(address)
+        self._base = address.url.rstrip("/")
+        self._headers = [f"{name}: {text}" for name, text in address.headers.items()]
+        self._options = {
+            pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.FOLLOWLOCATION: 0,
+            pycurl.PROXY: "",  # none, whatever the environment says
+            pycurl.NETRC: pycurl.NETRC_IGNORED,
+            pycurl.PATH_AS_IS: 1,
+            pycurl.NOSIGNAL: 1,
+            pycurl.BUFFERSIZE: _BUFFER_BYTES,
+            pycurl.CONNECTTIMEOUT: _CONNECT_S_MAX,
+            pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
+            pycurl.SSL_VERIFYPEER: 1,
+            pycurl.SSL_VERIFYHOST: 2,
+            **_find_authorities(address),
+        }
+
+    def build_url(self, path: str) -> str:
+        """Return the URL of a path, which may have a query."""
+        return f"{self._base}{path}"
+
+    def build_headers(self, added: Mapping[str, str] | None) -> list[str]:
+        """Return the headers of a request."""
+        if not added:
+            return self._headers
+        return [*self._headers, *(f"{name}: {text}" for name, text in added.items())]
+
+    def borrow(self) -> CurlTransfers:
+        """Return transfers for one thread, with the connections of an earlier one if there are."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return CurlTransfers(self._create_handle, self._address.timeout_s)
+
+    def give_back(self, transfers: CurlTransfers) -> None:
+        """Take back transfers, so that their connections are used again."""
+        transfers.abort()
+        if self._closed:
+            transfers.close()
+        else:
+            self._unused.append(transfers)
+
+    @contextmanager
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        limits: ResponseLimits,
+    ) -> Iterator[CurlTransfer]:
+        transfers = self.borrow()
+        try:
+            url = self.build_url(add_query(path, query))
+            transfers.start(None, url, limits, self.build_headers(headers))
+            while not (ended := transfers.wait(1.0)):
+                pass
+            (transfer,) = ended
+            transfer.check_answered()
+            yield transfer
+            transfers.release(transfer)
+        finally:
+            self.give_back(transfers)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        while self._unused:
+            self._unused.pop().close()
+
+    def _create_handle(self) -> Any:
+        handle = pycurl.Curl()
+        for option, value in self._options.items():
+            handle.setopt(option, value)
+        return handle
+
+
+def add_query(path: str, query: Mapping[str, str] | None) -> str:
+    """Return a path with a query of names and values that need no escaping."""
+    if not query:
+        return path
+    return f"{path}?{'&'.join(f'{name}={text}' for name, text in query.items())}"
+
+
+def _find_authorities(address: ProviderAddress) -> dict[int, object]:
+    """Return the options with the certificates to trust: the ones that Python trusts.
+
+    libcurl comes with OpenSSL, and with the places of another system's certificates.
+    """
+    create_tls_context(address)  # reports an invalid certificate file
+    if not address.url.lower().startswith("https:"):
+        return {}
+    places = ssl.get_default_verify_paths()
+    options: dict[int, object] = {}
+    if places.capath:  # ``None`` if there is no such place
+        options[pycurl.CAPATH] = places.capath
+    if address.ca_file is not None:
+        system = Path(places.cafile).read_bytes() if places.cafile else b""
+        options[pycurl.CAINFO_BLOB] = system + b"\n" + address.ca_file.read_bytes()
+    elif places.cafile:
+        options[pycurl.CAINFO] = places.cafile
+    return options

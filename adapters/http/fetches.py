@@ -1,0 +1,171 @@
+"""Fetching many tiles at a time: in one thread with libcurl, or with a thread for each request."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from attrs import define, field
+
+from tileferry.adapters.http.curl_transport import CurlTransfer, CurlTransfers, CurlTransport
+from tileferry.adapters.http.errors import TRANSLATED, translate_error
+from tileferry.adapters.http.session import ProviderSession
+from tileferry.adapters.http.transport import Transport, TransportResponse
+from tileferry.application.ports.provider import (
+    FetchedTile,
+    FetchOutcome,
+    FetchResult,
+    TileFetches,
+    TileRequest,
+    UnchangedTile,
+)
+from tileferry.domain.tiles import TileId, TileValidators
+
+
+class TileCalls(Protocol):
+    """What a kind of provider says about its tile requests."""
+
+    @property
+    def lane(self) -> Transport: ...
+
+    @property
+    def session(self) -> ProviderSession: ...
+
+    def fetch_tile(
+        self, tile_id: TileId, *, unless: TileValidators | None = None
+    ) -> FetchedTile | UnchangedTile:
+        """Fetch one tile, and wait for it."""
+        ...
+
+    def take_turn(self) -> float:
+        """Return how long the next request must wait for the rate limit."""
+        ...
+
+    def build_target(self, request: TileRequest) -> tuple[str, Mapping[str, str] | None]:
+        """Return the path of a tile, with its query, and the headers of a conditional request."""
+        ...
+
+    def read_tile(
+        self, tile_id: TileId, answer: TransportResponse, started_s: float
+    ) -> FetchedTile | UnchangedTile:
+        """Return the tile in a response."""
+        ...
+
+    def describe_url(self, tile_id: TileId) -> str:
+        """Return the URL of a tile as errors show it."""
+        ...
+
+
+def open_fetches(calls: TileCalls) -> TileFetches:
+    """Return the way to fetch many tiles that the transport has."""
+    if isinstance(calls.lane, CurlTransport):
+        return CurlTileFetches(calls, calls.lane)
+    return ThreadedFetches(calls)
+
+
+@define(eq=False)
+class CurlTileFetches:
+    """Fetches tiles with libcurl, in the calling thread."""
+
+    _calls: TileCalls
+    _lane: CurlTransport
+    _transfers: CurlTransfers = field(init=False)
+    _later: list[tuple[float, int, TileRequest]] = field(factory=list, init=False)
+    """Requests that wait for the rate limit."""
+    _order: Iterator[int] = field(factory=count, init=False)
+
+    @_transfers.default
+    def _borrow(self) -> CurlTransfers:
+        return self._lane.borrow()
+
+    def start(self, request: TileRequest) -> None:
+        """Begin to fetch a tile, after waiting for the rate limit."""
+        wait_s = self._calls.take_turn()
+        if wait_s > 0:
+            heappush(self._later, (time.monotonic() + wait_s, next(self._order), request))
+        else:
+            self._send(request)
+
+    def _send(self, request: TileRequest) -> None:
+        path, headers = self._calls.build_target(request)
+        lane = self._lane
+        url, limits = lane.build_url(path), self._calls.session.limits
+        self._transfers.start(request, url, limits, lane.build_headers(headers))
+
+    def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
+        """Return the tiles and errors that have arrived."""
+        if self._later:
+            now_s = time.monotonic()
+            while self._later and self._later[0][0] <= now_s:
+                self._send(heappop(self._later)[2])
+            if self._later:
+                timeout_s = min(timeout_s, self._later[0][0] - now_s)
+        return [self._read(transfer) for transfer in self._transfers.wait(timeout_s)]
+
+    def _read(self, transfer: CurlTransfer) -> FetchOutcome:
+        request = transfer.token
+        assert isinstance(request, TileRequest)  # noqa: S101  # as it was started
+        calls = self._calls
+        result: FetchResult
+        try:
+            transfer.check_answered()
+            calls.session.check_status(transfer, is_conditional=request.unless is not None)
+            now_s = calls.session.clock.monotonic()  # its rate was checked while it arrived
+            result = calls.read_tile(request.tile_id, transfer, now_s)
+        except TRANSLATED as error:
+            url = calls.describe_url(request.tile_id)
+            result = translate_error(error, url, secret=calls.session.secret)
+        except Exception as error:  # noqa: BLE001  # returned as the result
+            result = error
+        self._transfers.release(transfer)
+        return request, result
+
+    def close(self) -> None:
+        """Abort the requests in progress; the other connections are kept for later."""
+        self._later.clear()
+        self._lane.give_back(self._transfers)
+
+
+@define(eq=False)
+class ThreadedFetches:
+    """Fetches tiles one at a time in each of several threads, which wait for the answers."""
+
+    _calls: TileCalls
+    _inbox: SimpleQueue[TileRequest | None] = field(factory=SimpleQueue, init=False)
+    _outbox: SimpleQueue[FetchOutcome] = field(factory=SimpleQueue, init=False)
+    _threads: int = field(default=0, init=False)
+    _in_progress: int = field(default=0, init=False)
+
+    def start(self, request: TileRequest) -> None:
+        """Give a tile to a thread."""
+        self._in_progress += 1
+        if self._in_progress > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name="tileferry-call", daemon=True).start()
+        self._inbox.put(request)
+
+    def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
+        """Return the next tile or error."""
+        try:
+            outcome = self._outbox.get(timeout=timeout_s)
+        except Empty:
+            return []
+        self._in_progress -= 1
+        return [outcome]
+
+    def close(self) -> None:
+        """End the threads; those that wait for an answer end with it."""
+        for _ in range(self._threads):
+            self._inbox.put(None)
+
+    def _work(self) -> None:
+        while (request := self._inbox.get()) is not None:
+            result: FetchResult
+            try:
+                result = self._calls.fetch_tile(request.tile_id, unless=request.unless)
+            except Exception as error:  # noqa: BLE001  # returned as the result
+                result = error
+            self._outbox.put((request, result))
