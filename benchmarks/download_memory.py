@@ -14,7 +14,6 @@ from attrs import frozen
 from benchmarks.cache_memory import peak_kib
 from benchmarks.cache_site import opened
 from benchmarks.download_site import area, downloader, line_of, picture_of, request_for
-from tileferry.adapters.http import ResponseLimits
 from tileferry.domain.tiles import DownloadOutcome, TileId, TileRange
 
 PAGE_TILES = 1_000
@@ -37,16 +36,12 @@ class _Answer:
 class TinyTiles:
     """A lane to tiles that are their own paths."""
 
-    reads_ahead = True
-
     @contextmanager
     def get(
         self,
         path: str,
         query: Mapping[str, str] | None = None,  # noqa: ARG002  # of the port
         headers: Mapping[str, str] | None = None,  # noqa: ARG002  # as above
-        *,
-        limits: ResponseLimits,  # noqa: ARG002  # as above
     ) -> Iterator[_Answer]:
         """Make a tile up."""
         yield _Answer(path, picture_of(path.encode()))

@@ -26,8 +26,8 @@ from tileferry.adapters.http import (
     ProviderAddress,
     new_client,
 )
+from tileferry.adapters.http.fetches import TileTransport
 from tileferry.adapters.http.provider import TILES_PATH
-from tileferry.adapters.http.transport import Transport
 from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import (
     BBox,
@@ -123,7 +123,7 @@ def downloader(
     url: str,
     *,
     transport: httpx.BaseTransport | None = None,
-    lane: Transport | None = None,
+    lane: TileTransport | None = None,
 ) -> Iterator[HttpTileDownloader]:
     """Put the downloader together as the product does, with connections of its own.
 

@@ -4,11 +4,11 @@ libcurl does what is said in its options. The limits that it does not have are c
 response arrives; whether a response is accepted is decided by its reader, as for other transports.
 """
 
+import re
 import select
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,14 @@ from attrs import define, field
 
 from tileferry.adapters.http.client import ProviderAddress, check_address, create_tls_context
 from tileferry.adapters.http.errors import CurlError
-from tileferry.adapters.http.responses import EXCERPT_S, check_pace, count_useful_bytes
+from tileferry.adapters.http.responses import (
+    EXCERPT_S,
+    check_pace,
+    count_useful_bytes,
+    merge_parts,
+)
 from tileferry.adapters.http.transport import ResponseLimits
+from tileferry.domain.errors import SatelliteProviderError
 
 _CHECK_S = 0.05
 """How often the transfers in progress are checked against the limits on time and rate."""
@@ -31,6 +37,7 @@ _BUFFER_BYTES = 256 * 1024
 _FIRST_FINAL_STATUS = 200
 _ABORT = 0
 _LINE_ENDS = (b"\r\n", b"\n")
+_STATUS_LINE = re.compile(r"HTTP/[0-9.]+[ \t]+([0-9]{3})")
 
 
 @define(eq=False, repr=False)  # it has the key
@@ -49,6 +56,7 @@ class CurlTransfer:
     _head_lines: int | None = None
     """How many lines the head has, once the body has begun: the others are trailers."""
     _parts: list[bytes] = field(factory=list)
+    _parts_merged: int = 0
     _size: int = 0
     _size_max: int = 0
     _parsed: tuple[int, dict[str, str]] | None = None
@@ -81,13 +89,14 @@ class CurlTransfer:
         self.token = self.error = self._head_lines = self._parsed = None
         self._head.clear()
         self._parts = []
-        self._size = self._size_max = 0
+        self._parts_merged = self._size = self._size_max = 0
         self._seen = (0, 0)
         self._is_connected = False
 
     def _write(self, chunk: bytes) -> int | None:
         """Keep a part of the body; end the response if it is of no use any more."""
         self._parts.append(chunk)
+        self._parts_merged = merge_parts(self._parts, self._parts_merged)
         self._size += len(chunk)
         if self._size > self._size_max:
             if self._head_lines is None:
@@ -97,8 +106,9 @@ class CurlTransfer:
                 return _ABORT
         return None
 
-    def forgive(self, seconds: float) -> None:
+    def forgive(self, since_s: float, now_s: float) -> None:
         """Do not count a time in which nobody looked for what had arrived."""
+        seconds = now_s - max(since_s, self.started_s)
         self.started_s += seconds
         self._active_s += seconds
 
@@ -109,17 +119,20 @@ class CurlTransfer:
         if seen == self._seen:
             if not self._is_connected and self.handle.getinfo(pycurl.PRETRANSFER_TIME):
                 self._is_connected, self._active_s = True, now_s
-            if now_s - self._active_s <= timeout_s:
-                return None
-            what = "data" if self._is_connected else "connection"
-            return CurlError(pycurl.E_OPERATION_TIMEDOUT, f"no {what} for {timeout_s:g} s")
+            if now_s - self._active_s > timeout_s:
+                what = "data" if self._is_connected else "connection"
+                return CurlError(pycurl.E_OPERATION_TIMEDOUT, f"no {what} for {timeout_s:g} s")
+            return self._find_slowness(None, elapsed_s)
         is_body = seen[1] != self._seen[1]
         self._seen, self._active_s, self._is_connected = seen, now_s, True
         if is_body and self.status != HTTPStatus.OK and elapsed_s > EXCERPT_S:
             return CurlError(pycurl.E_OPERATION_TIMEDOUT, "the body of an error is slow")
+        return self._find_slowness(self._size if is_body else None, elapsed_s)
+
+    def _find_slowness(self, size: int | None, elapsed_s: float) -> Exception | None:
         try:
-            check_pace(self.url, self._size if is_body else None, elapsed_s, self._limits)
-        except Exception as error:  # noqa: BLE001  # returned
+            check_pace(self.url, size, elapsed_s, self._limits)
+        except SatelliteProviderError as error:
             return error
         return None
 
@@ -169,16 +182,18 @@ def _parse_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
     status = 0
     fields: dict[str, str] = {}
     name = ""
+    is_first = True
     for line in lines:
         text = line.decode("latin-1")
         before, colon, value = text.partition(":")
-        if text.startswith("HTTP/"):
-            status, fields = int(text.split(None, 2)[1]), {}
+        if is_first and (found := _STATUS_LINE.match(text)):
+            status, fields = int(found[1]), {}
         elif text[0] in " \t":
             fields[name] = f"{fields.get(name, '')} {text.strip()}"
         elif colon:
             name, value = before.strip().lower(), value.strip()
             fields[name] = f"{fields[name]}, {value}" if name in fields else value
+        is_first = line in _LINE_ENDS
     return status, fields
 
 
@@ -238,10 +253,9 @@ class CurlTransfers:
 
     def _forgive_absence(self, now_s: float) -> None:
         """Do not count against the transfers that the last look at the sockets was long ago."""
-        away_s = now_s - self._looked_s
-        if away_s > _AWAY_S:
+        if now_s - self._looked_s > _AWAY_S:
             for transfer in self._active:
-                transfer.forgive(away_s)
+                transfer.forgive(self._looked_s, now_s)
 
     def _collect_ended(self, now_s: float) -> list[CurlTransfer]:
         _, whole, failed = self._multi.info_read()
@@ -313,7 +327,6 @@ class CurlTransport:
     """Sends requests through libcurl, with the same rules as ``new_client``. Thread-safe."""
 
     _address: ProviderAddress
-    reads_ahead: bool = field(default=True, init=False)
     _base: str = field(init=False)
     _options: dict[int, object] = field(init=False)
     _headers: list[str] = field(init=False)
@@ -366,28 +379,6 @@ class CurlTransport:
         else:
             self._unused.append(transfers)
 
-    @contextmanager
-    def get(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        limits: ResponseLimits,
-    ) -> Iterator[CurlTransfer]:
-        transfers = self.borrow()
-        try:
-            url = self.build_url(add_query(path, query))
-            transfers.start(None, url, limits, self.build_headers(headers))
-            while not (ended := transfers.wait(1.0)):
-                pass
-            (transfer,) = ended
-            transfer.check_answered()
-            yield transfer
-            transfers.release(transfer)
-        finally:
-            self.give_back(transfers)
-
     def close(self) -> None:
         """Close all connections."""
         self._closed = True
@@ -399,13 +390,6 @@ class CurlTransport:
         for option, value in self._options.items():
             handle.setopt(option, value)
         return handle
-
-
-def add_query(path: str, query: Mapping[str, str] | None) -> str:
-    """Return a path with a query of names and values that need no escaping."""
-    if not query:
-        return path
-    return f"{path}?{'&'.join(f'{name}={text}' for name, text in query.items())}"
 
 
 def _find_authorities(address: ProviderAddress) -> dict[int, object]:

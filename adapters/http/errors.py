@@ -30,7 +30,7 @@ class CurlError(Exception):
     """A transfer that libcurl could not complete, with its code and message."""
 
     def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
+        super().__init__(text or f"libcurl's error {code}")
         self.code = code
 
 
@@ -48,6 +48,9 @@ _LOST_SIGNS = ("unexpected eof", "ssl_error_syscall", "connection reset", "conne
 """In the message of a TLS handshake that the network ended, not the peer's certificate."""
 _UNREACHABLE = (ProviderFault.UNREACHABLE, "the connection failed")
 _BROKEN = (ProviderFault.TRUNCATED, "the response broke off")
+_TOO_LARGE = (ProviderFault.TOO_LARGE, "the response is too large")
+_E_TOO_LARGE = 100
+"""libcurl's code for too long or too many headers, which pycurl does not name."""
 _CURL_FAULTS = {
     pycurl.E_OPERATION_TIMEDOUT: (ProviderFault.TIMED_OUT, "no response in time"),
     pycurl.E_PARTIAL_FILE: _BROKEN,
@@ -55,8 +58,10 @@ _CURL_FAULTS = {
     pycurl.E_GOT_NOTHING: _BROKEN,
     pycurl.E_FTP_WEIRD_SERVER_REPLY: _BROKEN,
     pycurl.E_UNSUPPORTED_PROTOCOL: _BROKEN,  # the response does not begin as one of HTTP
+    pycurl.E_BAD_CONTENT_ENCODING: _BROKEN,
     pycurl.E_WRITE_ERROR: _BROKEN,  # ended by us
-    pycurl.E_FILESIZE_EXCEEDED: (ProviderFault.TOO_LARGE, "the response is too large"),
+    pycurl.E_FILESIZE_EXCEEDED: _TOO_LARGE,
+    _E_TOO_LARGE: _TOO_LARGE,
 }
 
 

@@ -2,11 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from attrs import define, field
 
@@ -22,23 +24,19 @@ from tileferry.application.ports.provider import (
     TileRequest,
     UnchangedTile,
 )
-from tileferry.domain.tiles import TileId, TileValidators
+from tileferry.domain.tiles import TileId
+
+TileTransport: TypeAlias = Transport | CurlTransport
 
 
 class TileCalls(Protocol):
     """What a kind of provider says about its tile requests."""
 
     @property
-    def lane(self) -> Transport: ...
+    def lane(self) -> TileTransport: ...
 
     @property
     def session(self) -> ProviderSession: ...
-
-    def fetch_tile(
-        self, tile_id: TileId, *, unless: TileValidators | None = None
-    ) -> FetchedTile | UnchangedTile:
-        """Fetch one tile, and wait for it."""
-        ...
 
     def take_turn(self) -> float:
         """Return how long the next request must wait for the rate limit."""
@@ -63,7 +61,31 @@ def open_fetches(calls: TileCalls) -> TileFetches:
     """Return the way to fetch many tiles that the transport has."""
     if isinstance(calls.lane, CurlTransport):
         return CurlTileFetches(calls, calls.lane)
-    return ThreadedFetches(calls)
+    return ThreadedFetches(partial(fetch_tile, calls))
+
+
+def fetch_tile(calls: TileCalls, request: TileRequest) -> FetchedTile | UnchangedTile:
+    """Fetch one tile, after waiting for the rate limit."""
+    wait_s = calls.take_turn()
+    if wait_s > 0:
+        calls.session.clock.sleep(wait_s)
+    if not isinstance(calls.lane, CurlTransport):
+        path, headers = calls.build_target(request)
+        return calls.session.get(
+            calls.lane,
+            path,
+            partial(calls.read_tile, request.tile_id),
+            url=partial(calls.describe_url, request.tile_id),
+            unless=headers,
+        )
+    with closing(CurlTileFetches(calls, calls.lane)) as fetches:
+        fetches.send(request)
+        while not (outcomes := fetches.wait(1.0)):
+            pass
+    ((_, result),) = outcomes
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @define(eq=False)
@@ -87,9 +109,10 @@ class CurlTileFetches:
         if wait_s > 0:
             heappush(self._later, (time.monotonic() + wait_s, next(self._order), request))
         else:
-            self._send(request)
+            self.send(request)
 
-    def _send(self, request: TileRequest) -> None:
+    def send(self, request: TileRequest) -> None:
+        """Begin to fetch a tile now."""
         path, headers = self._calls.build_target(request)
         lane = self._lane
         url, limits = lane.build_url(path), self._calls.session.limits
@@ -100,7 +123,7 @@ class CurlTileFetches:
         if self._later:
             now_s = time.monotonic()
             while self._later and self._later[0][0] <= now_s:
-                self._send(heappop(self._later)[2])
+                self.send(heappop(self._later)[2])
             if self._later:
                 timeout_s = min(timeout_s, self._later[0][0] - now_s)
         return [self._read(transfer) for transfer in self._transfers.wait(timeout_s)]
@@ -133,7 +156,7 @@ class CurlTileFetches:
 class ThreadedFetches:
     """Fetches tiles one at a time in each of several threads, which wait for the answers."""
 
-    _calls: TileCalls
+    _fetch: Callable[[TileRequest], FetchedTile | UnchangedTile]
     _inbox: SimpleQueue[TileRequest | None] = field(factory=SimpleQueue, init=False)
     _outbox: SimpleQueue[FetchOutcome] = field(factory=SimpleQueue, init=False)
     _threads: int = field(default=0, init=False)
@@ -165,7 +188,7 @@ class ThreadedFetches:
         while (request := self._inbox.get()) is not None:
             result: FetchResult
             try:
-                result = self._calls.fetch_tile(request.tile_id, unless=request.unless)
+                result = self._fetch(request)
             except Exception as error:  # noqa: BLE001  # returned as the result
                 result = error
             self._outbox.put((request, result))

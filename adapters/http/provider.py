@@ -12,10 +12,9 @@ from hashlib import sha256
 import httpx
 from attrs import define, evolve, field, frozen
 
-from tileferry.adapters.http.curl_transport import add_query
 from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
-from tileferry.adapters.http.fetches import open_fetches
+from tileferry.adapters.http.fetches import TileTransport, fetch_tile, open_fetches
 from tileferry.adapters.http.listing_format import parse_listing_page
 from tileferry.adapters.http.responses import (
     check_content_type,
@@ -23,15 +22,15 @@ from tileferry.adapters.http.responses import (
     get_authorization,
 )
 from tileferry.adapters.http.session import ProviderSession
-from tileferry.adapters.http.transport import (
-    HttpxTransport,
-    ResponseLimits,
-    Transport,
-    TransportResponse,
-)
+from tileferry.adapters.http.transport import HttpxTransport, ResponseLimits, TransportResponse
 from tileferry.application.download.provider_calls import to_schema_error
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.provider import FetchedTile, TileFetches, TileRequest
+from tileferry.application.ports.provider import (
+    FetchedTile,
+    TileFetches,
+    TileRequest,
+    UnchangedTile,
+)
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -55,7 +54,7 @@ class HttpTileProvider:
     source: str = "satellite"
     limits: ResponseLimits = field(factory=ResponseLimits)
     listing_limits: ListingLimits = field(factory=ListingLimits)
-    lane: Transport = field()
+    lane: TileTransport = field()
     """Transport for tile requests; by default the httpx client."""
     day: date | None = None
     """The date of the imagery; ``None`` for the provider's current imagery."""
@@ -63,7 +62,7 @@ class HttpTileProvider:
     session: ProviderSession = field(init=False)
 
     @lane.default
-    def _make_transport(self) -> Transport:
+    def _make_transport(self) -> TileTransport:
         return HttpxTransport(self.client)
 
     @session.default
@@ -86,7 +85,7 @@ class HttpTileProvider:
             "zoom": ",".join(map(str, zoom_levels)),
             "list-only": "true",
             **({} if cursor is None else {"cursor": cursor}),
-            **(self._dated or {}),
+            **({} if self.day is None else {"date": self.day.isoformat()}),
         }
         # Listings are fetched in the main thread, which must stay interruptible by signals. httpx
         # waits in Python, so it is.
@@ -103,13 +102,9 @@ class HttpTileProvider:
         self,
         tile_id: TileId,
         *,
-        unless: TileValidators | None = None,  # noqa: ARG002  # its listing shows what has changed
-    ) -> FetchedTile:
-        path = _tile_path(tile_id)
-        read = partial(self.read_tile, tile_id)
-        return self.session.get(
-            self.lane, path, read, url=partial(self._url, path), query=self._dated
-        )
+        unless: TileValidators | None = None,
+    ) -> FetchedTile | UnchangedTile:
+        return fetch_tile(self, TileRequest(tile_id, unless))
 
     def open_fetches(self) -> TileFetches:
         """Return a way to fetch many tiles, several at a time."""
@@ -121,7 +116,8 @@ class HttpTileProvider:
 
     def build_target(self, request: TileRequest) -> tuple[str, None]:
         """Return the path of a tile; its listing shows what has changed."""
-        return add_query(_tile_path(request.tile_id), self._dated), None
+        path = _tile_path(request.tile_id)
+        return path if self.day is None else f"{path}?date={self.day.isoformat()}", None
 
     def describe_url(self, tile_id: TileId) -> str:
         """Return the URL of a tile."""
@@ -130,10 +126,6 @@ class HttpTileProvider:
     def for_date(self, day: date) -> "HttpTileProvider":
         """Return a provider of the imagery of one day, over the same connections."""
         return evolve(self, day=day)
-
-    @property
-    def _dated(self) -> dict[str, str] | None:
-        return None if self.day is None else {"date": self.day.isoformat()}
 
     def read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float

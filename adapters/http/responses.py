@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from hashlib import sha256, sha512
 from http import HTTPStatus
+from typing import Any
 
 import httpx
 
@@ -23,6 +24,7 @@ from tileferry.domain.tiles import (
     inspect_picture,
 )
 
+_PARTS_MAX = 1_024
 _EXCERPT_BYTES = 512
 _ERROR_BODY_BYTES = 16 * 1024
 """A longer body of an error is not worth keeping its connection for."""
@@ -50,12 +52,13 @@ def read_body(
     if declared is not None and declared > bytes_max:
         raise _too_large_error(url, declared, bytes_max)
     parts: list[Chunk] = []
-    size = 0
+    size = merged = 0
     for chunk in answer.chunks():
         size += len(chunk)
         if size > bytes_max:
             raise _too_large_error(url, size, bytes_max)
         parts.append(chunk)
+        merged = merge_parts(parts, merged)
         if size == declared:
             continue  # complete: its pace no longer matters
         check_pace(url, size, clock.monotonic() - started_s, limits)
@@ -66,6 +69,17 @@ def read_body(
             fault=ProviderFault.TRUNCATED,
         )
     return b"".join(parts)
+
+
+def merge_parts(parts: list[Any], merged: int) -> int:
+    """Join the parts after the first ``merged`` ones if they are many; return how many are joined.
+
+    A provider may send single bytes, and each part takes more memory than that.
+    """
+    if len(parts) - merged < _PARTS_MAX:
+        return merged
+    parts[merged:] = [b"".join(parts[merged:])]
+    return merged + 1
 
 
 def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str:

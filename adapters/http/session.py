@@ -50,15 +50,12 @@ class ProviderSession:
 
         def call() -> Result:
             started_s = self.clock.monotonic()
-            with lane.get(path, query, unless, limits=self.limits) as answer:
+            with lane.get(path, query, unless) as answer:
                 self.check_status(answer, is_conditional=unless is not None)
-                if lane.reads_ahead:
-                    started_s = self.clock.monotonic()
                 return read(answer, started_s)
 
-        bounded = call
-        if not lane.reads_ahead:  # a slow response is reported as slow before this deadline
-            bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
+        # A response in small pieces can take unlimited time; it is reported as slow before this.
+        bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
         return call_translating_errors(bounded, url, secret=self.secret)
 
     def check_status(self, answer: TransportResponse, *, is_conditional: bool) -> None:

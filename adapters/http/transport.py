@@ -1,4 +1,4 @@
-"""What a transport is, and the one that uses httpx."""
+"""What a transport that waits for its responses is, and the one that uses httpx."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -55,27 +55,13 @@ class TransportResponse(Protocol):
 class Transport(Protocol):
     """Sends requests; raises the library's errors, which ``call_translating_errors`` translates."""
 
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether responses are complete, and their time and rate were checked.
-
-        Otherwise a response that arrives in small pieces can take unlimited time.
-        """
-        ...
-
     def get(
         self,
         path: str,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        *,
-        limits: ResponseLimits,
     ) -> AbstractContextManager[TransportResponse]:
-        """Request a path below the provider's address; ``headers`` are added to the usual ones.
-
-        A transport may end a response that breaks the limits; the reader of the response rejects
-        it.
-        """
+        """Request a path below the provider's address; ``headers`` are added to the usual ones."""
         ...
 
 
@@ -112,7 +98,6 @@ class HttpxTransport:
     """Sends requests through an httpx client with address and key; never follows redirects."""
 
     client: httpx.Client
-    reads_ahead: bool = field(default=False, init=False)
 
     @contextmanager
     def get(
@@ -120,8 +105,6 @@ class HttpxTransport:
         path: str,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        *,
-        limits: ResponseLimits,  # noqa: ARG002  # the body is read on demand
     ) -> Iterator[HttpxResponse]:
         request = self.client.build_request(
             "GET",

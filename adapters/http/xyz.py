@@ -1,15 +1,14 @@
 """A plain tile server, ``https://host/{z}/{x}/{y}.png``, as a provider of tiles."""
 
 from collections.abc import Sequence
-from functools import partial
 from threading import Lock
 
 from attrs import define, field
 
 from tileferry.adapters.http.client import mask_secret
-from tileferry.adapters.http.fetches import open_fetches
+from tileferry.adapters.http.fetches import TileTransport, fetch_tile, open_fetches
 from tileferry.adapters.http.session import NOT_MODIFIED, ProviderSession
-from tileferry.adapters.http.transport import ResponseLimits, Transport, TransportResponse
+from tileferry.adapters.http.transport import ResponseLimits, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.provider import (
     FetchedTile,
@@ -37,7 +36,7 @@ class XyzTileProvider:
     """
 
     server: TileServer
-    lane: Transport
+    lane: TileTransport
     """Sends requests to the server's origin, without a key: a key is part of the URL template.
 
     With a key, use ``CurlTransport``: httpx logs every URL when its logger is enabled.
@@ -83,17 +82,7 @@ class XyzTileProvider:
         self, tile_id: TileId, *, unless: TileValidators | None = None
     ) -> FetchedTile | UnchangedTile:
         """Fetch one tile, after waiting for the rate limit."""
-        wait_s = self.take_turn()
-        if wait_s > 0:
-            self.clock.sleep(wait_s)
-        path, headers = self.build_target(TileRequest(tile_id, unless))
-        return self.session.get(
-            self.lane,
-            path,
-            partial(self.read_tile, tile_id),
-            url=partial(self.describe_url, tile_id),
-            unless=headers,
-        )
+        return fetch_tile(self, TileRequest(tile_id, unless))
 
     def open_fetches(self) -> TileFetches:
         """Return a way to fetch many tiles, several at a time."""

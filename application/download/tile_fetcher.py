@@ -57,10 +57,10 @@ class TileFetcher:
     wanted: Iterator[tuple[TileSummary, TileValidators | None]]
     """Read on demand, by the thread that makes the steps."""
     _fetches: TileFetches | None = field(default=None, init=False)
-    _requested: int = field(default=0, init=False)
-    """How many requests the provider has not answered."""
+    _places: int = field(default=0, init=False)
+    """How many requests count as running at the pace: those without an answer, and those held."""
     _held: list[_Timed] = field(factory=list, init=False)
-    """Requests that may be sent only later; they count as running."""
+    """Requests that may be sent only later."""
     _waiting: list[_Timed] = field(factory=list, init=False)
     """Tiles that are tried again later."""
     _order: Iterator[int] = field(factory=count, init=False)
@@ -79,7 +79,7 @@ class TileFetcher:
         self._room_max = max(room, self._room_max)
         is_refused = self._start_all(self._fetches, room)
         wait_s = self._compute_wait_s(is_refused=is_refused)
-        if self._requested:
+        if self._places > len(self._held):
             return self._collect(self._fetches, min(wait_s, WAIT_S))
         if self._exhausted and not self._held and not self._waiting:
             return None
@@ -106,7 +106,7 @@ class TileFetcher:
         """Abort the requests that have not been answered."""
         if self._fetches is not None:
             self._fetches.close()
-        for _ in range(self._requested + len(self._held)):
+        for _ in range(self._places):
             self.calls.pace.end_request(keep_pace)
 
     def _get_now_s(self) -> float:
@@ -119,15 +119,17 @@ class TileFetcher:
             self._send(fetches, heappop(self._held)[2], now_s)
         while True:
             is_retry = bool(self._waiting) and self._waiting[0][0] <= now_s
-            under_way = self._requested + len(self._held) + len(self._waiting)
+            under_way = self._places + len(self._waiting)
             if not is_retry and (self._exhausted or under_way >= room):
                 return False
             start_s = self.calls.pace.try_begin_request()
             if start_s is None:
                 return True
+            self._places += 1
             call = heappop(self._waiting)[2] if is_retry else self._take_next(now_s)
             if call is None:
                 self._exhausted = True
+                self._places -= 1
                 self.calls.pace.end_request(keep_pace)
                 continue
             call.attempts += 1
@@ -155,7 +157,6 @@ class TileFetcher:
             heappush(self._held, (now_s + wait_s, next(self._order), call))
         else:
             fetches.start(call)
-            self._requested += 1
 
     def _collect(self, fetches: TileFetches, timeout_s: float) -> list[TileResult]:
         results = []
@@ -163,7 +164,7 @@ class TileFetcher:
             if self._cancelled:
                 break
             assert isinstance(call, _TileCall)  # noqa: S101  # as it was started
-            self._requested -= 1
+            self._places -= 1
             final = self._finish(call, result)
             if final is not None:
                 results.append(final)

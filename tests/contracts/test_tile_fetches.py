@@ -174,9 +174,6 @@ def test_stored_version_that_is_current_transfers_no_body() -> None:
 
 
 def test_connections_are_used_again_also_by_later_fetches() -> None:
-    seen: set[int] = set()
-    with run_raw_server(lambda connection: seen.add(connection.fileno())) as probe:
-        assert probe.url
     ports: set[int] = set()
 
     def script(connection: socket.socket) -> None:

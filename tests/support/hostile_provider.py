@@ -23,7 +23,7 @@ from tileferry.adapters.http import (
     ResponseLimits,
     new_client,
 )
-from tileferry.adapters.http.transport import Transport
+from tileferry.adapters.http.fetches import TileTransport
 from tileferry.adapters.system import SystemClock
 from tileferry.application.ports.provider import TileFetches, TileRequest
 from tileferry.domain.errors import InvalidValueError, SatelliteProviderError
@@ -170,7 +170,7 @@ def call_provider(
         )
 
 
-TRANSPORTS: dict[str, Callable[[httpx.Client, ProviderAddress], Transport]] = {
+TRANSPORTS: dict[str, Callable[[httpx.Client, ProviderAddress], TileTransport]] = {
     "httpx": lambda client, _: HttpxTransport(client),
     "curl": lambda _, address: CurlTransport(address),
 }

@@ -5,12 +5,15 @@ import time
 from contextlib import closing
 from typing import Any
 
-from support.hostile_provider import PICTURE, WHOLE, run_raw_server
+import pytest
+from support.hostile_provider import PICTURE, TILE, WHOLE, fetch_by, respond_with, run_raw_server
 from support.tile_providers import open_satellite_provider
 
+from tileferry.adapters.http import ResponseLimits
 from tileferry.adapters.http.fetches import CurlTileFetches
 from tileferry.application.ports.provider import FetchedTile, TileRequest
-from tileferry.domain.tiles import TileId
+from tileferry.domain.errors import SatelliteProviderError
+from tileferry.domain.tiles import ProviderFault, TileId
 
 TIMEOUT_S = 0.1
 ANSWER = WHOLE.replace("\n", "\r\n").encode() + b"\r\n\r\n" + PICTURE
@@ -56,3 +59,41 @@ def test_answer_that_arrives_while_another_is_handled_is_in_time() -> None:
         while len(found) < len(tiles) and time.monotonic() < until_s:
             found += [result for _, result in fetches.wait(0.1)]
     assert [type(result) for result in found] == [FetchedTile] * len(tiles), found
+
+
+def hang(connection: socket.socket) -> None:
+    """Answer nothing."""
+    connection.recv(1)
+
+
+@pytest.mark.parametrize("pause_s", [0, 60])
+def test_silent_response_ends_at_the_total_deadline(pause_s: int) -> None:
+    limits = ResponseLimits(deadline_s=TIMEOUT_S)
+    with (
+        run_raw_server(hang) as server,
+        open_satellite_provider(server.url, timeout_s=60.0, limits=limits) as provider,
+        closing(provider.open_fetches()) as fetches,
+    ):
+        assert isinstance(fetches, CurlTileFetches)
+        assert list(fetches.wait(0.0)) == []
+        fetches._transfers._looked_s -= pause_s  # since the requests before this one
+        with pytest.raises(SatelliteProviderError) as failure:
+            fetch_by(fetches, TILE)
+    assert failure.value.fault is ProviderFault.TOO_SLOW
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        WHOLE.replace("\n", "\nHTTP/evil: x\n", 1),
+        WHOLE.replace("\n", "\nHTTP/1.1 404 : x\n", 1),
+        WHOLE.replace("200 OK", "200abc", 1),
+    ],
+)
+def test_unusual_head_that_libcurl_accepts_is_read_as_it_does(head: str) -> None:
+    with (
+        run_raw_server(respond_with(head, PICTURE)) as server,
+        open_satellite_provider(server.url) as provider,
+        closing(provider.open_fetches()) as fetches,
+    ):
+        assert fetch_by(fetches, TILE).content == PICTURE

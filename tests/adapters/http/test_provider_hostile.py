@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import tracemalloc
 from hashlib import sha256, sha512
 
 import pytest
@@ -20,7 +21,8 @@ from support.hostile_provider import (
 )
 from support.pictures import make_picture
 
-from tileferry.domain.errors import ResponseSchemaError
+from tileferry.adapters.http import ResponseLimits
+from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.tiles import ProviderFault
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -62,7 +64,26 @@ def test_header_on_two_lines_is_read_as_one() -> None:
     assert error.fault is ProviderFault.DAMAGED
 
 
+def test_trailers_of_an_empty_response_are_ignored() -> None:
+    head = "HTTP/1.1 200 OK\nContent-Type: image/png\nTransfer-Encoding: chunked"
+    error = get_provider_error(respond_with(head, b"0\r\nHTTP/1.1 x: y\r\nA: b\r\n\r\n"))
+    assert error.fault is ProviderFault.TRUNCATED
+
+
 # Invariant 28
+
+
+def test_invariant_28_body_of_single_bytes_takes_no_memory_beside_its_bytes() -> None:
+    head = "HTTP/1.1 200 OK\nContent-Type: image/png\nTransfer-Encoding: chunked"
+    size = 30_000
+    body = b"1\r\nx\r\n" * size + b"0\r\n\r\n"
+    with run_raw_server(respond_with(head, body)) as server:
+        tracemalloc.start()
+        with pytest.raises(SatelliteProviderError):  # it is no image
+            call_provider(server.url, limits=ResponseLimits())
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 40 * size, "each part takes more than 80 bytes when the parts are joined"
 
 
 def test_invariant_28_oversized_content_length_is_rejected_unread() -> None:

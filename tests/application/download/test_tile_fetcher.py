@@ -1,6 +1,7 @@
 """Fetching tiles: several at a time, at the pace, with retries that hold up no other tile."""
 
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from attrs import define, field
@@ -13,7 +14,7 @@ from tileferry.application.download.tile_fetcher import WAIT_S, TileFetcher, Til
 from tileferry.application.ports.provider import FetchedTile, FetchOutcome, TileFetches, TileRequest
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.retry import Pace
-from tileferry.domain.tiles import ProviderFault, TileId
+from tileferry.domain.tiles import ProviderFault, TileId, TileSummary, TileValidators
 
 UNAVAILABLE = ProviderFault.UNAVAILABLE
 
@@ -250,6 +251,21 @@ def test_close_aborts_requests_and_frees_their_places() -> None:
     env.fetcher.close()
     assert env.fetches.closed
     assert [env.calls.pace.try_begin_request() for _ in range(9)][-2:] == [30.0, None]
+
+
+def test_failing_spool_frees_the_place_of_its_request() -> None:
+    env = FetcherEnv.create(1)
+    first = next(env.fetcher.wanted)
+
+    def read_spool() -> Iterator[tuple[TileSummary, TileValidators | None]]:
+        yield first
+        raise OSError(errno.EIO, "the disk fails")
+
+    env.fetcher.wanted = read_spool()
+    with pytest.raises(OSError, match="the disk fails"):
+        env.fetcher.step(8)
+    env.fetcher.close()
+    assert None not in [env.calls.pace.try_begin_request() for _ in range(8)]
 
 
 def test_telemetry_observes_every_tile() -> None:
