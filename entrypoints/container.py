@@ -3,6 +3,7 @@
 import logging
 import weakref
 from functools import partial
+from importlib.metadata import version
 from typing import TypeVar, cast
 
 from dependency_injector import containers, providers
@@ -18,6 +19,8 @@ with import_on_call(globals()):
         FileCacheMark,
         FileJournalStore,
         FileRawSink,
+        FolderBackups,
+        LocalInstallationFiles,
         TileImageFolder,
         find_waiting,
     )
@@ -28,6 +31,7 @@ with import_on_call(globals()):
         PostgresBlobIndex,
         PostgresCacheBindings,
         PostgresCacheLedger,
+        PostgresDatabaseCopies,
         PostgresEnvelopeStore,
         PostgresTileMetadataStore,
         PostgresWorkReader,
@@ -56,6 +60,7 @@ with import_on_call(globals()):
     from tileferry.application.archive.archive_export import ArchiveExport
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
+    from tileferry.application.backups import Backups
     from tileferry.application.cache.flights import FlightRegister
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory
@@ -481,6 +486,28 @@ class Container(containers.DeclarativeContainer):
         retries=retry_manager,
         false_copies=providers.Callable(getattr, readable_audit_log, "find_false_copies", None),
         find_waiting=providers.Callable(partial, find_waiting, cache_root),
+        progress=listener,
+    )
+    backups = providers.Factory(
+        Backups,
+        store=providers.Singleton(FolderBackups),
+        files=providers.Singleton(
+            LocalInstallationFiles, cache_root=cache_root, raw_root=raw_root, clock=clock
+        ),
+        database=providers.Singleton(PostgresDatabaseCopies, database=database).provider,
+        clock=clock,
+        version=providers.Callable(version, "tileferry"),
+        # Opened when all is restored: the store creates the folders of a cache.
+        verify_cache=providers.Callable(
+            partial, factories.verify_cache, cache_verification.provider
+        ),
+        verify_audit=providers.Callable(
+            partial,
+            factories.verify_audit,
+            providers.Singleton(
+                AuditReader, log=audit_log, retries=retry_manager, progress=listener
+            ).provider,
+        ),
         progress=listener,
     )
     policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)

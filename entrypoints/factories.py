@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from tileferry.domain.errors import CacheLockError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints import messaging, tile_source
 from tileferry.entrypoints.config import Config, SinkName, StoreName
@@ -63,6 +64,8 @@ with import_on_call(globals()):
         UploadSettings,
     )
     from tileferry.application.audit_delivery import BufferedSink
+    from tileferry.application.audit_reader import AuditReader, AuditVerification
+    from tileferry.application.cache.verification import CacheVerification, VerificationReport
     from tileferry.application.control.policies import WorkPolicies
     from tileferry.application.control.worker import WorkerSettings
     from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, TileUploader
@@ -71,7 +74,7 @@ with import_on_call(globals()):
     from tileferry.application.ports.inventory import TileInventory
     from tileferry.application.ports.progress import ProgressListener
     from tileferry.application.ports.uploads import FlightRecords
-    from tileferry.domain.audit import AlertRule
+    from tileferry.domain.audit import AlertRule, ChainHead
     from tileferry.domain.partitions import TerminalityPolicy
     from tileferry.domain.partitions.imagery_dates import ImageryDates
     from tileferry.domain.partitions.validator import ValidationRules
@@ -119,7 +122,14 @@ def build_cache_budget(
 
     def reclaim() -> None:
         store.forget_locations()
-        store.compact()
+        try:
+            store.compact()
+        except CacheLockError as error:  # the next eviction frees the space
+            logging.getLogger("tileferry.c11").warning(
+                "evicted tiles keep their space: %s",
+                error.problem,
+                extra={"kind": "c11.cache.not_compacted"},
+            )
 
     return CacheBudget(
         ledger=ledger,
@@ -131,6 +141,16 @@ def build_cache_budget(
         budget_bytes=get_budget_bytes(config, disk),
         free_space_reserve_bytes=get_reserve_bytes(config, disk),
     )
+
+
+def verify_cache(verification: Callable[[], CacheVerification]) -> VerificationReport:
+    """Check every byte of the cache, which may not have existed before this call."""
+    return verification().verify()
+
+
+def verify_audit(reader: Callable[[], AuditReader], noted: ChainHead) -> AuditVerification:
+    """Check every entry of the audit log, and that it goes on from a head that was noted."""
+    return reader().verify(noted)
 
 
 def open_http_client(address: ProviderAddress) -> "Iterator[httpx.Client]":

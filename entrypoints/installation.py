@@ -44,6 +44,7 @@ with import_on_call(globals()):
     from tileferry.application.archive.archive_export import ArchiveExport
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
+    from tileferry.application.backups import Backups
     from tileferry.application.cache.flights import FlightRegister
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory, CacheStats
@@ -214,6 +215,14 @@ class Installation:
     def build_psql_command(self, *, stop_on_error: bool = False) -> PsqlCommand:
         """Return how to open psql on the configured database, while this is open."""
         return build_psql_command(self._opened.database(), stop_on_error=stop_on_error)
+
+    @property
+    def backups(self) -> Backups:
+        """Creates, verifies and restores backups of the database, the cache and raw partitions.
+
+        No lock is needed: a download may run while a backup is created.
+        """
+        return self._opened.backups()
 
     # transfers
 

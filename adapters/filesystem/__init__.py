@@ -10,9 +10,11 @@ with export_lazily(globals()):
         find_waiting,
         has_outboxes,
     )
+    from tileferry.adapters.filesystem.backup_folder import FolderBackups
     from tileferry.adapters.filesystem.cache_directory import FileCacheLock, FileCacheMark
     from tileferry.adapters.filesystem.fdr import FileFdrClient
     from tileferry.adapters.filesystem.files import FileCalls
+    from tileferry.adapters.filesystem.installation_files import LocalInstallationFiles
     from tileferry.adapters.filesystem.journal.store import FileJournalStore
     from tileferry.adapters.filesystem.operator_files import (
         CaptureFolderFiles,
@@ -36,7 +38,9 @@ __all__ = [
     "FileRawSink",
     "FileSpoolStore",
     "FlightRecordFile",
+    "FolderBackups",
     "JsonLinesAuditSink",
+    "LocalInstallationFiles",
     "OperatorConfirmation",
     "SegmentTileStore",
     "TileImageFolder",

@@ -7,6 +7,7 @@ with export_lazily(globals()):
     from tileferry.adapters.postgres.audit_log import PostgresAuditLog
     from tileferry.adapters.postgres.cache import PostgresCacheBindings, PostgresCacheLedger
     from tileferry.adapters.postgres.database import Database
+    from tileferry.adapters.postgres.database_copies import PostgresDatabaseCopies
     from tileferry.adapters.postgres.embedded import (
         EmbeddedServer,
         ServerState,
@@ -42,6 +43,7 @@ __all__ = [
     "PostgresBlobIndex",
     "PostgresCacheBindings",
     "PostgresCacheLedger",
+    "PostgresDatabaseCopies",
     "PostgresEnvelopeStore",
     "PostgresFlightBook",
     "PostgresIdempotencyStore",

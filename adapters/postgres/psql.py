@@ -1,11 +1,11 @@
-"""psql on the configured database: its program, arguments and environment."""
+"""Client programs, such as psql, on the configured database: how they are called."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
@@ -16,7 +16,10 @@ from tileferry.domain.errors import DatabaseError
 
 @frozen(kw_only=True)
 class PsqlCommand:
-    """A call of psql. The password is in the environment, never in the arguments."""
+    """A call of psql, or of another client program.
+
+    The password is in the environment, never in the arguments.
+    """
 
     program: Path
     arguments: tuple[str, ...]
@@ -29,6 +32,15 @@ class PsqlCommand:
 
 def build_psql_command(database: Database, *, stop_on_error: bool) -> PsqlCommand:
     """Return the command that opens psql on ``database``; raise if there is no psql."""
+    command = build_client_command(database, "psql")
+    return evolve(
+        command,
+        arguments=(*(["-v", "ON_ERROR_STOP=1"] if stop_on_error else []), *command.arguments),
+    )
+
+
+def build_client_command(database: Database, program: str) -> PsqlCommand:
+    """Return how to call a client program of Postgres on ``database``; raise if it is missing."""
     url = database.engine.url.set(drivername="postgresql")
     options = {
         name: str(value)
@@ -41,11 +53,8 @@ def build_psql_command(database: Database, *, stop_on_error: bool) -> PsqlComman
     }
     others = {name: value for name, value in options.items() if name not in variables}
     return PsqlCommand(
-        program=_find_psql(),
-        arguments=(
-            *(["-v", "ON_ERROR_STOP=1"] if stop_on_error else []),
-            *(["-d", make_conninfo("", **others)] if others else []),
-        ),
+        program=_find_program(program),
+        arguments=("-d", make_conninfo("", **others)) if others else (),
         environment={
             variables[name]: value for name, value in options.items() if name in variables
         },
@@ -58,14 +67,14 @@ def _describe_server(options: Mapping[str, str]) -> str:
     return f"{options.get('host', 'localhost')}:{options.get('port', '5432')}"
 
 
-def _find_psql() -> Path:
-    """Return the psql of the embedded server's package, else the one on the PATH."""
+def _find_program(name: str) -> Path:
+    """Return the program of the embedded server's package, else the one on the PATH."""
     with suppress(DatabaseError):
-        return find_binaries() / "psql"
-    found = which("psql")
+        return find_binaries() / name
+    found = which(name)
     if found is None:
         raise DatabaseError(
-            problem="there is no psql on this machine",
+            problem=f"there is no {name} on this machine",
             remedy="pip install 'tileferry[embedded]', or install the PostgreSQL client",
         )
     return Path(found)

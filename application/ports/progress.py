@@ -152,6 +152,9 @@ class Task(StrEnum):
     VERIFY_CACHE = "verify_cache"
     CHECK_READINESS = "check_readiness"
     READ_AUDIT = "read_audit"
+    CREATE_BACKUP = "create_backup"
+    VERIFY_BACKUP = "verify_backup"
+    RESTORE_BACKUP = "restore_backup"
 
 
 @frozen(kw_only=True)

@@ -16,6 +16,7 @@ with export_lazily(globals()):
     )
     from tileferry.domain.errors.cache import (
         ArchiveError,
+        BackupError,
         CacheBudgetExceededError,
         CacheLockError,
         DamagedTileError,
@@ -69,6 +70,7 @@ __all__ = [
     "AlreadyThereError",
     "ArchiveError",
     "AuditError",
+    "BackupError",
     "CacheBudgetExceededError",
     "CacheLockError",
     "ConfirmationNeededError",

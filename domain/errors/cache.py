@@ -173,6 +173,19 @@ class ProtectedFlightError(TileManagerError):
 
 
 @define(kw_only=True, eq=False)
+class BackupError(TileManagerError):
+    """A backup cannot be created, read or restored."""
+
+    path: str
+    problem: str
+    remedy: Remedy | str
+
+    @property
+    def summary(self) -> str:
+        return f"backup {printable(self.path)}: {format_line(self.problem)}"
+
+
+@define(kw_only=True, eq=False)
 class ArchiveError(TileManagerError):
     """An archive cannot be written or read."""
 

@@ -5,6 +5,7 @@ from enum import IntEnum
 from tileferry.domain.errors import (
     AlreadyThereError,
     ArchiveError,
+    BackupError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -53,6 +54,7 @@ _CODES: tuple[tuple[type[TileManagerError], ExitCode], ...] = (
     (WorkInProgressError, ExitCode.USAGE),
     (AlreadyThereError, ExitCode.REFUSED),
     (ArchiveError, ExitCode.REFUSED),
+    (BackupError, ExitCode.REFUSED),
     (CacheLockError, ExitCode.REFUSED),
     (CacheBudgetExceededError, ExitCode.REFUSED),
     (DatabaseRefusedError, ExitCode.REFUSED),

@@ -148,6 +148,9 @@ _TASKS = {
     Task.VERIFY_CACHE: ("Verifying", "tiles"),
     Task.CHECK_READINESS: ("Checking", "tiles"),
     Task.READ_AUDIT: ("Reading the audit log", "entries"),
+    Task.CREATE_BACKUP: ("Copying", "files"),
+    Task.VERIFY_BACKUP: ("Verifying", "files"),
+    Task.RESTORE_BACKUP: ("Restoring", "files"),
 }
 
 
@@ -161,6 +164,8 @@ class ItemProgress(ProgressState):
 
     def update(self, event: ProgressEvent) -> None:
         if isinstance(event, ItemsProcessed):
+            if event.task is not self.task:
+                self.done = 0
             self.task, self.total = event.task, event.total
             self.done += event.items
 

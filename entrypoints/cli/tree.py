@@ -40,6 +40,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "doctor": "Check this installation, and say how to fix what is wrong.",
         "config": "Show the effective settings, or write a configuration template.",
         "db": "Upgrade the schema, start and stop the embedded server, or open psql.",
+        "backup": "Create, verify and restore backups of the whole installation.",
         "provider": "Run the reference provider, with faults on request.",
         "demo": "Play an operator's day: flaky provider, power loss, no lost tile.",
     },

@@ -13,6 +13,7 @@ from tileferry.entrypoints.cli.tree import iter_commands
 PAGES = list_pages()
 REFUSED = {
     "tileferry config init": "the operator has a file already",
+    "tileferry backup restore /srv/backups/tileferry-2026-11-18": "nothing is overwritten",
     "tileferry db start": "the operator has a server of another kind",
     "tileferry db stop": "the same",
     "tileferry state mark-terminal satellite/acme/roads/2026-03-01": "it was retried just before",

@@ -79,6 +79,9 @@ FACADE = {
     "db start": "start_server",
     "db stop": "stop_server",
     "db shell": "build_psql_command",
+    "backup create": "backups",
+    "backup verify": "backups",
+    "backup restore": "backups",
 }
 """The public member of ``Tileferry`` for each command."""
 OUTSIDE = {"doctor", "config show", "config init", "provider serve", "provider faults", "demo"}

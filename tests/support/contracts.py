@@ -30,11 +30,11 @@ VERSIONS = {
     TILE_DOWNLOADER: "1.2.0",
     TILE_UPLOADER: "1.1.0",
     RUN_QUEUE: "1.1.0",
-    CLI_JSON: "1.6.0",
+    CLI_JSON: "1.7.0",
     TILE_STORE: "1.3.0",
     METADATA_STORE: "1.2.0",
     FDR_RECORDS: "1.0.0",
-    LOG_RECORDS: "1.5.0",
+    LOG_RECORDS: "1.6.0",
 }
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TILE = TileId(source="cam", zoom=15, x=19_000, y=11_000)

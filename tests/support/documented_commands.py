@@ -108,6 +108,7 @@ class DocumentedEnv:
 
     def set_up(self, database: Database) -> None:
         """Have a card, a flight record, areas, a run that broke, and bad days in March."""
+        (self.home / "backups").mkdir()
         (self.home / "tileferry.toml").write_text(CONFIGURATION)
         record = {"flight_id": "F7", "state": "on_ground", "recorded_at": f"{datetime.now(UTC)}"}
         (self.home / "record.json").write_text(json.dumps(record))

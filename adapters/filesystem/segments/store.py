@@ -4,14 +4,16 @@ A tile is visible when the index has a row for it; bytes without a row are dead.
 reads no content, a torn tail needs no repair, and readers never see a partial tile.
 """
 
+import fcntl
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from tileferry.adapters.filesystem.files import Directory, FileCalls
+from tileferry.adapters.filesystem.files import Directory, FileCalls, translate_os_errors
 from tileferry.adapters.filesystem.segments.format import encode_record_head
 from tileferry.adapters.filesystem.segments.maintenance import (
     CompactedSegment,
@@ -21,6 +23,7 @@ from tileferry.adapters.filesystem.segments.maintenance import (
 )
 from tileferry.adapters.filesystem.segments.reader import LocationCache, SegmentReader
 from tileferry.adapters.filesystem.segments.writer import SegmentWriter
+from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.inventory import VerificationFinding
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
@@ -29,7 +32,12 @@ from tileferry.application.ports.progress import (
     Task,
 )
 from tileferry.application.ports.tiles import SegmentIndex
-from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
+from tileferry.domain.errors import (
+    CacheLockError,
+    DamagedTileError,
+    TileNotFoundError,
+    TileTooLargeError,
+)
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
 
 _MIB = 1024 * 1024
@@ -126,8 +134,9 @@ class SegmentTileStore:
         """Free the dead space of segments with a visible share below ``live_share_min``.
 
         Segments that this store wrote are skipped, because their rows may not be committed yet.
+        Raise ``CacheLockError`` while a backup is created, which copies the segments.
         """
-        with self._compacting:
+        with self._compacting, _lock_for_compaction(self._directory):
             return Compactor(
                 directory=self._directory,
                 index=self._index,
@@ -202,3 +211,53 @@ def _collect_bytes(tile_id: TileId, content: bytes | Iterable[bytes]) -> bytes |
     if len(collected) > TILE_BYTES_MAX:
         raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
     return collected
+
+
+_LOCK_WAIT_S = 60.0
+_LOCK_PAUSE_S = 0.05
+
+
+@contextmanager
+def lock_segments(root: Path, calls: FileCalls, clock: Clock) -> Iterator[None]:
+    """Let nobody remove segments of the cache in ``root`` during a block; wait for a compaction.
+
+    The lock is one of the operating system, on the folder; it ends with its process.
+    """
+    with (
+        Directory.open_root(root, calls) as top,
+        top.subdirectory(".c6") as cache,
+        cache.subdirectory("segments") as segments,
+    ):
+        until_s = clock.monotonic() + _LOCK_WAIT_S
+        while not _try_flock(segments, fcntl.LOCK_SH):
+            if clock.monotonic() >= until_s:
+                raise CacheLockError(
+                    path=str(segments.path),
+                    problem="a compaction of the cache is running",
+                    remedy="wait until it ends, then re-run",
+                )
+            clock.sleep(_LOCK_PAUSE_S)
+        yield
+
+
+@contextmanager
+def _lock_for_compaction(segments: Directory) -> Iterator[None]:
+    if not _try_flock(segments, fcntl.LOCK_EX):
+        raise CacheLockError(
+            path=str(segments.path),
+            problem="a backup is being created, which copies the files of the cache",
+            remedy="wait until it ends, then re-run",
+        )
+    try:
+        yield
+    finally:
+        segments.calls.flock(segments.fd, fcntl.LOCK_UN)
+
+
+def _try_flock(segments: Directory, kind: int) -> bool:
+    with translate_os_errors("lock", segments.path):
+        try:
+            segments.calls.flock(segments.fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
