@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 from attrs import define, field
 
@@ -147,8 +148,8 @@ class MemoryLedgerTransaction:
         return sum((self.ledger.get_reservations() | self.reserved).values())
 
     def iter_candidates(self) -> Iterator[CachedTile]:
-        """Yield the tiles, least recently used first."""
-        for tile in sorted(self._list_tiles(), key=lambda tile: tile.last_used_at):
+        """Yield the tiles, least recently used first, then by id."""
+        for tile in sorted(self._list_tiles(), key=_get_use):
             yield CachedTile(
                 tile_id=tile.tile_id,
                 size_bytes=tile.blob.length,
@@ -186,3 +187,7 @@ class MemoryLedgerTransaction:
 
     def _list_tiles(self) -> list[TileMetadata]:
         return [tile for tile in self.ledger.tiles.all_tiles() if tile.tile_id not in self.removed]
+
+
+def _get_use(tile: TileMetadata) -> tuple[datetime, TileId]:
+    return tile.last_used_at, tile.tile_id

@@ -1,6 +1,6 @@
 """In-memory raw partitions, with the same manifest format as on disk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from hashlib import sha256
@@ -35,10 +35,49 @@ from tileferry.domain.partitions.manifest_format import (
     parse_sealed_partition,
 )
 from tileferry.domain.runs import RunId
-from tileferry.domain.tiles import DownloadBatchReport, FreshnessRule, TileId
+from tileferry.domain.tiles import (
+    BBox,
+    DownloadBatchReport,
+    FreshnessLabel,
+    FreshnessRule,
+    NewTile,
+    TileId,
+    TileMetadata,
+)
 from tileferry.domain.tiles.area import Area
 
 _Name = tuple[PartitionKey, RunId]
+
+
+@define(kw_only=True)
+class MemoryRawMetadata(MemoryTileMetadataStore):
+    """The rows of a raw partition. As on disk, they have no times and no validators."""
+
+    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
+        return self.find_stored([tile_id]).get(tile_id)
+
+    def find_stored(self, tile_ids: Sequence[TileId]) -> dict[TileId, TileMetadata]:
+        """Return the visible ones of these tiles, as if they were stored now."""
+        now = self._now()
+        return {
+            tile_id: evolve(row, stored_at=now, last_used_at=now)
+            for tile_id, row in super().find_stored(tile_ids).items()
+        }
+
+    def query_by_bbox(
+        self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
+    ) -> Iterator[TileMetadata]:
+        """Yield the visible tiles of an area, in the order of arrival."""
+        wanted = {row.tile_id for row in super().query_by_bbox(bbox, zoom_levels, source=source)}
+        return iter(self.find_stored([tile for tile in self._tiles if tile in wanted]).values())
+
+    def mark_used(self, tile_ids: Sequence[TileId], *, confirmed: bool = False) -> None:
+        """Do nothing: tiles are never evicted from a raw partition."""
+
+    def _show(self, group: list[tuple[NewTile, FreshnessLabel]]) -> None:
+        for tile, label in group:
+            self._tiles.pop(tile.tile_id, None)  # the last row of a tile is the valid one
+            super()._show([(evolve(tile, validators=None), label)])
 
 
 @define(kw_only=True, eq=False)
@@ -47,7 +86,7 @@ class MemoryOpenPartition:
 
     root: PurePath
     tile_store: MemoryTileStore
-    tile_metadata_store: MemoryTileMetadataStore
+    tile_metadata_store: MemoryRawMetadata
     lock: MemoryCacheLock
     journals: MemoryJournalStore = field(factory=MemoryJournalStore)
     spools: MemorySpoolStore = field(factory=MemorySpoolStore)
@@ -194,7 +233,7 @@ class MemoryRawSink:
         return MemoryOpenPartition(
             root=PurePath("/memory", str(key), run_id),
             tile_store=MemoryTileStore(index),
-            tile_metadata_store=MemoryTileMetadataStore(
+            tile_metadata_store=MemoryRawMetadata(
                 clock=clock, freshness=self.freshness, index=index
             ),
             lock=MemoryCacheLock(name=f"{key}/{run_id}", holders=self._locks),

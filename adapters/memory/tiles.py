@@ -111,6 +111,8 @@ class MemoryTileTables:
 
     tiles: dict[TileId, TileMetadata] = field(factory=dict)
     last_attempts: dict[TileId, str | None] = field(factory=dict)
+    clock: Clock | None = None
+    """Says when a tile was stored or used; without it, the clock of each client does."""
 
 
 def _commit_at_once(work: Callable[[], None]) -> None:
@@ -138,7 +140,7 @@ class MemoryTileMetadataStore:
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Buffer a tile for the next ``flush``; return its freshness label."""
         label = self.freshness.judge(
-            tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=self._now()
+            tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=_read(self.clock)
         )
         self._waiting.append((tile, label))
         return label
@@ -327,7 +329,11 @@ class MemoryTileMetadataStore:
         return self._tiles[tile_id]
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.now(), UTC)
+        return _read(self.tables.clock or self.clock)
+
+
+def _read(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.now(), UTC)
 
 
 def _list_blobs(

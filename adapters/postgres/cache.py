@@ -91,17 +91,15 @@ class PostgresCacheBooks:
         return int(self.connection.execute(query).scalar_one())
 
     def iter_candidates(self) -> Iterator[CachedTile]:
-        """Yield the tiles, least recently used first, one page at a time."""
+        """Yield the tiles, least recently used first, then by id, one page at a time."""
         kept = _is_kept()
+        tile_id = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
         query = select(
-            tiles.c.source,
-            tiles.c.zoom,
-            tiles.c.x,
-            tiles.c.y,
+            *tile_id,
             tiles.c.byte_length,
             tiles.c.last_used_at,
             kept.label("kept"),
-        ).order_by(tiles.c.last_used_at)
+        ).order_by(tiles.c.last_used_at, *tile_id)
         streamed = {"yield_per": PAGE_ROWS}
         with self.connection.execute(query, execution_options=streamed) as result:
             for row in result.mappings():

@@ -38,7 +38,7 @@ class LedgerTransaction(Protocol):
         ...
 
     def iter_candidates(self) -> Iterator[CachedTile]:
-        """Yield the tiles, least recently used first; protected tiles are marked as pinned."""
+        """Yield the tiles, least recently used first, then by id; protected ones are pinned."""
         ...
 
     def evict(self, tile_ids: Sequence[TileId]) -> None:

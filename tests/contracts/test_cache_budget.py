@@ -39,6 +39,17 @@ def test_least_recently_used_tiles_are_evicted_as_needed(cache_env: CacheEnv) ->
     assert reclaimed == ["yes"]
 
 
+def test_tiles_used_at_the_same_time_are_evicted_in_order_of_their_ids(
+    cache_env: CacheEnv,
+) -> None:
+    cache_env.fill(3, 1, 2, at_once=True, voting_status=VotingStatus.PENDING)
+    for x in (3, 1, 2):  # Postgres moves its row
+        cache_env.store.mark_uploaded(evolve(TILE, x=x))
+    budget = cache_env.budget(300)
+    assert [tile.x for tile in budget.preview_headroom(200).evicted] == [1, 2]
+    assert [tile.x for tile in budget.reserve_headroom(200).evicted] == [1, 2]
+
+
 def test_request_that_cannot_fit_changes_nothing(cache_env: CacheEnv) -> None:
     cache_env.fill(1, 2)
     budget = cache_env.budget(300)

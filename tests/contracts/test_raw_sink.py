@@ -42,6 +42,7 @@ from tileferry.domain.tiles import (
     NewTile,
     SectorClass,
     TileSet,
+    TileValidators,
 )
 
 JOURNAL = "run-1__0123456789abcdef.json"
@@ -144,6 +145,31 @@ def test_reopened_raw_partition_resumes(sink: RawSink) -> None:
     with sink.open_reader(sealed) as reader:
         assert {entry.tile_id for entry in reader.iter_entries()} == set(TILES[:8])
         assert list(reader.verify()) == []
+
+
+def test_rows_are_in_order_of_arrival_and_have_no_times(sink: RawSink) -> None:
+    """A resumed download must do the same over every sink."""
+    with sink.open(KEY, RUN, AREA) as raw:
+        for tile in (TILES[2], TILES[0], TILES[1], TILES[2]):
+            store_tiles(raw, [tile], validators=TileValidators(etag='"1"'))
+    sink.clock.advance(3_600.0)  # type: ignore[attr-defined]  # of both
+    with sink.open(KEY, RUN, AREA) as raw:
+        rows = list(raw.tile_metadata_store.query_by_bbox(AREA.bbox, AREA.zoom_levels))
+        assert [row.tile_id for row in rows] == [TILES[0], TILES[1], TILES[2]]
+        assert {row.validators for row in rows} == {None}
+        later = NOW + timedelta(hours=1)
+        assert {(row.stored_at, row.last_used_at) for row in rows} == {(later, later)}
+        assert raw.tile_metadata_store.get_metadata(TILES[0]) == rows[0]
+        assert raw.tile_metadata_store.find_stored([TILES[0]]) == {TILES[0]: rows[0]}
+
+
+def test_older_version_that_arrives_last_is_the_valid_one(sink: RawSink) -> None:
+    with sink.open(KEY, RUN, AREA) as raw:
+        for days in (1, 2):
+            store_tiles(raw, TILES[:1], produced_at=NOW - timedelta(days=days))
+        found = raw.tile_metadata_store.get_metadata(TILES[0])
+        assert found is not None
+        assert found.produced_at == NOW - timedelta(days=2)
 
 
 def test_duplicate_tile_is_stored_once(sink: RawSink) -> None:

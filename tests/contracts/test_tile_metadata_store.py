@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.memory import ManualClock, MemoryTileTables
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.application.ports.tiles import SegmentIndex, TileMetadataStore
@@ -424,3 +424,24 @@ def test_future_dated_tile_can_be_replaced(metadata_env: MetadataEnv) -> None:
     true = new_tile()
     insert_tiles(metadata_env, true)
     assert (get_row(metadata_env).blob, get_row(metadata_env).produced_at) == (true.blob, NOW - DAY)
+
+
+def test_times_of_a_tile_are_those_of_the_database(request: pytest.FixtureRequest) -> None:
+    """The clock of a client may be wrong; the order of eviction must not depend on it."""
+    database: Database = request.getfixturevalue("database")
+    tables = MemoryTileTables(clock=ManualClock(NOW.timestamp()))
+    late, early = ManualClock((NOW + DAY).timestamp()), ManualClock((NOW - DAY).timestamp())
+    clients: list[list[TileMetadataStore]] = [
+        [MemoryTileMetadataStore(clock=clock, tables=tables) for clock in (late, early)],
+        [PostgresTileMetadataStore(database=database, clock=clock) for clock in (late, early)],
+    ]
+    for first, second in clients:
+        first.insert_metadata(new_tile())
+        first.flush()
+        stored = first.get_metadata(TILE)
+        second.mark_used([TILE], confirmed=True)
+        used = second.get_metadata(TILE)
+        assert stored is not None
+        assert used is not None
+        assert timedelta() <= used.last_used_at - stored.stored_at < DAY / 2
+        assert used.confirmed_at == used.last_used_at

@@ -64,10 +64,10 @@ class CacheEnv:
     flights: FlightBook
     clock: ManualClock
 
-    def fill(self, *xs: int, size: int = 100, **changes: Any) -> None:
+    def fill(self, *xs: int, size: int = 100, at_once: bool = False, **changes: Any) -> None:
         """Store tiles one after the other, so that each was used later than the one before."""
         for x in xs:
-            self.clock.advance(1.0)
+            self.clock.advance(0.0 if at_once else 1.0)
             blob = BlobRef(location=(1, x), length=size, sha256="ab" * 32)
             tile = NewTile(
                 tile_id=evolve(TILE, x=x),
@@ -78,7 +78,9 @@ class CacheEnv:
                 blob=blob,
             )
             self.store.insert_metadata(evolve(tile, **changes))
-            self.store.flush()
+            if not at_once:
+                self.store.flush()
+        self.store.flush()
 
     def visible_columns(self) -> list[int]:
         """The columns of the tiles that are still there."""

@@ -80,20 +80,19 @@ def tile_content(tile_id: TileId) -> bytes:
     return sha256(str(tile_id).encode()).digest() * 20
 
 
-def store_tiles(raw: OpenPartition, tiles: Iterable[TileId]) -> None:
+def store_tiles(raw: OpenPartition, tiles: Iterable[TileId], **changes: Any) -> None:
     """Bring tiles in as the downloader does: bytes, then rows, then the journal's business."""
     for tile_id in tiles:
         blob = raw.tile_store.write_tile(tile_id, tile_content(tile_id))
-        raw.tile_metadata_store.insert_metadata(
-            NewTile(
-                tile_id=tile_id,
-                flight_id=RUN,
-                produced_at=NOW - DAY,
-                resolution_m_per_px=0.6,
-                sector_class=AREA.sector_class,
-                blob=blob,
-            )
+        tile = NewTile(
+            tile_id=tile_id,
+            flight_id=RUN,
+            produced_at=NOW - DAY,
+            resolution_m_per_px=0.6,
+            sector_class=AREA.sector_class,
+            blob=blob,
         )
+        raw.tile_metadata_store.insert_metadata(evolve(tile, **changes))
     raw.tile_store.flush()
     raw.tile_metadata_store.flush()
 
