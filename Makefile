@@ -90,6 +90,7 @@ SEEDS ?= 10000
 
 simulate: $(READY)  ## run many seeds of the simulator; each is one history with faults
 	$(BIN)/python -m simulation --seeds $(SEEDS)
+	$(BIN)/python -m simulation --seeds $$(($(SEEDS) / 100)) --real
 	$(BIN)/python -m simulation --exhaustive
 
 LOCK    := build/lock/bin

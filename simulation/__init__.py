@@ -13,6 +13,10 @@ How it works
     of (what, at which call, how long). ``runner.py``: runs, shrinks and sums up. ``exhaustive.py``:
     every single fault of a small history.
 
+    With ``--real``, each port is a twin (``twins.py``): the memory adapter and its real one, over
+    a Postgres and a folder of the history's own (``real_stores.py``), answer every call. What
+    differs is a violation. A memory adapter in a scenario needs an entry in ``_ADAPTERS``.
+
     A process that crashes is unwound by ``Killed``; its proxies are dead, so nothing in its
     ``finally`` blocks has an effect. Open transactions are rolled back, and it is started again
     after a while. An error that is no ``TileManagerError`` is a violation.

@@ -5,13 +5,18 @@ import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from simulation.bugs import BUGS, plant
 from simulation.exhaustive import SingleFault, run_exhaustively
 from simulation.runner import Outcome, Summary, get_menu, run_plan, run_seed
 from simulation.scenarios import SCENARIOS
 
-CHUNK = 100
+if TYPE_CHECKING:
+    from simulation.real_stores import RealServer
+
+CHUNK, REAL_CHUNK = 100, 5
 FAILED_MAX = 20
 """A run that found so many violations ends."""
 
@@ -24,13 +29,13 @@ def _report_hang(_number: int, _frame: object) -> None:
     raise RuntimeError(f"the history hangs: it has not ended after {SEED_S_MAX} s")
 
 
-def run_range(scenario: str, first: int, count: int) -> Summary:
+def run_range(scenario: str, first: int, count: int, server: "RealServer | None" = None) -> Summary:
     """Run seeds one after the other."""
     summary = Summary()
     signal.signal(signal.SIGALRM, _report_hang)
     for seed in range(first, first + count):
         signal.alarm(SEED_S_MAX)
-        summary.add(run_seed(scenario, seed))
+        summary.add(run_seed(scenario, seed, server=server))
         signal.alarm(0)
         if len(summary.failed) >= FAILED_MAX:
             break
@@ -62,13 +67,16 @@ def hunt_bugs(names: list[str], seeds_max: int, jobs: int) -> int:
     return missed
 
 
-def run_all(scenarios: list[str], first: int, count: int, jobs: int) -> Summary:
+def run_all(
+    scenarios: list[str], first: int, count: int, jobs: int, server: "RealServer | None" = None
+) -> Summary:
     """Run as many seeds, divided between the scenarios and the processes."""
     summary = Summary()
     share = -(-count // len(scenarios))
+    chunk = CHUNK if server is None else REAL_CHUNK
     ranges = [
-        (scenario, first + start, min(CHUNK, share - start))
-        for start in range(0, share, CHUNK)
+        (scenario, first + start, min(chunk, share - start), server)
+        for start in range(0, share, chunk)
         for scenario in scenarios
     ]
     if jobs == 1:
@@ -111,7 +119,23 @@ def main() -> int:
     parser.add_argument(
         "--exhaustive", action="store_true", help="try every single fault in small histories"
     )
+    parser.add_argument(
+        "--real", action="store_true", help="run the seeds over real stores as well, and compare"
+    )
     given = parser.parse_args()
+    with _open_server(wanted=given.real) as server:
+        return _run(given, server)
+
+
+def _open_server(*, wanted: bool) -> "AbstractContextManager[RealServer | None]":
+    if not wanted:
+        return nullcontext()
+    from simulation.real_stores import run_server  # noqa: PLC0415  # most runs need no Postgres
+
+    return run_server()
+
+
+def _run(given: argparse.Namespace, server: "RealServer | None") -> int:
     if given.bugs:
         names = sorted(BUGS) if given.bugs == "all" else given.bugs.split(",")
         return int(hunt_bugs(names, given.seeds, given.jobs) > 0)
@@ -134,16 +158,19 @@ def main() -> int:
                     given.seed,
                     SingleFault.parse(given.fault).create_plan(),
                     keeps_trace=given.trace,
+                    server=server,
                 )
                 if given.fault
-                else run_seed(scenario, given.seed, keep=keep, keeps_trace=given.trace)
+                else run_seed(
+                    scenario, given.seed, keep=keep, keeps_trace=given.trace, server=server
+                )
                 for scenario in scenarios
             ]
         for outcome in outcomes:
             show(outcome)
         return int(any(outcome.violation for outcome in outcomes))
     started_s = time.perf_counter()
-    summary = run_all(scenarios, given.first, given.seeds, given.jobs)
+    summary = run_all(scenarios, given.first, given.seeds, given.jobs, server)
     print(summary.format())
     print(f"{time.perf_counter() - started_s:.1f} s")
     return int(bool(summary.failed))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from attrs import define, field, frozen
 
-from simulation.faults import PortKind, create_disk_error
+from simulation.faults import PortKind, create_disk_error, create_error
 from simulation.scheduler import Killed, Process, Task
 from simulation.world import World
 from tileferry.domain.errors import StorageError
@@ -180,6 +180,23 @@ def _wrap(spec: PortSpec, name: str) -> Callable[..., Any]:
     return call if spec.lock is None else call_locked
 
 
+@frozen
+class _LostTransaction:
+    """A transaction whose connection is gone."""
+
+    name: str
+
+    @property
+    def error(self) -> Exception:
+        return create_error(PortKind.DATABASE, self.name, is_late=False)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.error
+
+    def __exit__(self, *_error: object) -> None:
+        raise self.error
+
+
 @define(eq=False)
 class _Context:
     """A context manager of a port, such as a transaction."""
@@ -187,6 +204,7 @@ class _Context:
     port: Port
     name: str
     target: Any
+    inner: Any = None
     _is_new: bool = False
     _ended: bool = True
 
@@ -201,8 +219,11 @@ class _Context:
             self._roll_back(error)
             self._release()
             raise
+        if spec.kind is PortKind.DATABASE:
+            port._world.on_database_down.append(self._lose)
         inner = spec.parts.get(self.name)
-        return part if inner is None else connect(port._world, process, inner, part)
+        self.inner = part if inner is None else connect(port._world, process, inner, part)
+        return self.inner
 
     def __exit__(
         self,
@@ -253,9 +274,19 @@ class _Context:
     def _abandon(self) -> None:
         self._roll_back(Killed())
 
+    def _lose(self) -> None:
+        """Lose the transaction with its connection: later calls in it fail."""
+        lost = _LostTransaction(self.name)
+        self._roll_back(lost.error)
+        self.target = lost
+        if isinstance(self.inner, Port):
+            self.inner._target = lost
+
     def _release(self) -> None:
         with suppress(ValueError):
             self.port._process.on_death.remove(self._abandon)
+        with suppress(ValueError):
+            self.port._world.on_database_down.remove(self._lose)
         if self._is_new:
             self.port._world.locks[self.port._spec.lock or ""].release()
 

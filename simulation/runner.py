@@ -3,12 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from simulation.faults import TARGETS, FaultMenu, FaultPlan, PortKind, draw_plan
+from simulation.faults import TARGETS, FaultKind, FaultMenu, FaultPlan, PortKind, draw_plan
 from simulation.scenarios import SCENARIOS
 from simulation.world import World
+
+if TYPE_CHECKING:
+    from simulation.real_stores import RealServer
 
 MENU_SEEDS = 8
 """So many histories without faults show which calls a scenario makes."""
@@ -30,6 +34,8 @@ class Outcome:
     transitions: Counter[str]
     port_kinds: dict[str, PortKind]
     trace: Sequence[str] = ()
+    server: "RealServer | None" = None
+    """The server of the real stores, if there were any."""
 
     @property
     def command(self) -> str:
@@ -37,22 +43,41 @@ class Outcome:
         numbers = ",".join(str(fault.number) for fault in self.plan.faults) or "none"
         return (
             f"python -m simulation --scenario {self.scenario} --seed {self.seed}"
-            f" --faults {numbers} --trace"
+            f" --faults {numbers} --trace{'' if self.server is None else ' --real'}"
         )
 
 
-def run_plan(scenario: str, seed: int, plan: FaultPlan, *, keeps_trace: bool = False) -> Outcome:
-    """Run one history with these faults."""
-    world = World(seed, plan)
+def run_plan(
+    scenario: str,
+    seed: int,
+    plan: FaultPlan,
+    *,
+    keeps_trace: bool = False,
+    server: "RealServer | None" = None,
+) -> Outcome:
+    """Run one history with these faults; with a server, over real stores as well."""
+    if server is None:
+        return _run_world(scenario, World(seed, plan), keeps_trace=keeps_trace)
+    with server.open_stores() as real:
+        found = _run_world(scenario, World(seed, plan, real=real), keeps_trace=keeps_trace)
+    plain = run_plan(scenario, seed, plan)
+    if found.violation is None and found.trace_hash != plain.trace_hash:
+        found = evolve(found, violation="real stores: the history is not the one in memory")
+    return evolve(found, server=server)
+
+
+def _run_world(scenario: str, world: World, *, keeps_trace: bool) -> Outcome:
     kind = SCENARIOS[scenario]
+    if world.real is not None:
+        world.real.attach(world)
     kind(world)
     world.run(liveness_s=kind.liveness_s)
     return Outcome(
         scenario=scenario,
-        seed=seed,
+        seed=world.seed,
         violation=None if world.violation is None else str(world.violation),
         trace_hash=world.trace_hash,
-        plan=plan,
+        plan=world.plan,
         steps=world.step,
         simulated_s=world.time_s,
         checks=world.checks,
@@ -92,13 +117,21 @@ def get_plan(scenario: str, seed: int) -> FaultPlan:
 
 
 def run_seed(
-    scenario: str, seed: int, *, keep: Iterable[int] | None = None, keeps_trace: bool = False
+    scenario: str,
+    seed: int,
+    *,
+    keep: Iterable[int] | None = None,
+    keeps_trace: bool = False,
+    server: "RealServer | None" = None,
 ) -> Outcome:
     """Run the history of a seed, or with only some of its faults."""
     plan = get_plan(scenario, seed)
     if keep is not None:
         plan = plan.keep(list(keep))
-    return run_plan(scenario, seed, plan, keeps_trace=keeps_trace)
+    if server is not None:  # real stores cannot lose their power
+        possible = [one for one in plan.faults if one.kind is not FaultKind.POWER_LOSS]
+        plan = FaultPlan(possible)
+    return run_plan(scenario, seed, plan, keeps_trace=keeps_trace, server=server)
 
 
 def shrink(failed: Outcome) -> Outcome:
@@ -106,7 +139,8 @@ def shrink(failed: Outcome) -> Outcome:
     shortest = failed
     for fault in failed.plan.faults:
         left = [one.number for one in shortest.plan.faults if one != fault]
-        shorter = run_plan(failed.scenario, failed.seed, shortest.plan.keep(left))
+        plan = shortest.plan.keep(left)
+        shorter = run_plan(failed.scenario, failed.seed, plan, server=failed.server)
         if shorter.violation is not None:
             shortest = shorter
     return shortest

@@ -21,6 +21,7 @@ from tileferry.domain.tiles import TileId
 
 if TYPE_CHECKING:
     from simulation.checkers.base import Checker
+    from simulation.real_stores import RealStores
 
 STEPS_MAX = 20_000
 
@@ -54,12 +55,16 @@ class World(Scheduler):
     """One history."""
 
     plan: FaultPlan = NO_PLAN
+    real: "RealStores | None" = field(default=None, kw_only=True)
+    """The real stores of this history, if it has any."""
     step: int = field(default=0, init=False)
     checkers: list["Checker"] = field(factory=list, init=False)
     actions: dict[str, Callable[[Process], object]] = field(factory=dict, init=False)
     """What an operator may do at any moment, by name."""
     disks: list[Callable[[Callable[[], float]], None]] = field(factory=list, init=False)
     """Lose what was not flushed, when the power is lost."""
+    on_database_down: list[Callable[[], None]] = field(factory=list, init=False)
+    """End connections and their transactions, when the database goes away."""
     violation: Violation | None = field(default=None, init=False)
     call_counts: Counter[str] = field(factory=Counter, init=False)
     fault_pairs: Counter[tuple[str, str]] = field(factory=Counter, init=False)
@@ -225,6 +230,9 @@ class World(Scheduler):
     def _begin_fault(self, fault: Fault, name: str) -> None:
         self.fault_pairs[fault.kind.value, name] += 1
         self.note(f"fault {fault}")
+        if fault.kind is FaultKind.DATABASE_DOWN:
+            for lose in self.on_database_down[::-1]:  # transactions before their connections
+                lose()
         if fault.lasts_s:
             self._lasting.append((self.time_s + fault.lasts_s, fault))
         self.faults_over_s = max(self.faults_over_s, self.time_s + fault.lasts_s)

@@ -51,7 +51,12 @@ class Scenario:
 
     def connect(self, process: Process, spec: PortSpec, target: Any) -> Any:
         """Return a port as a process sees it."""
-        return connect(self.world, process, spec, target)
+        return connect(self.world, process, spec, self.pair(spec, target, process))
+
+    def pair(self, spec: PortSpec, model: Any, process: Process | None = None) -> Any:
+        """Return an adapter, with its real twin if this history has real stores."""
+        real = self.world.real
+        return model if real is None else real.pair(spec.name, model, process)
 
     def create_clock(self, process: Process) -> WorkerClock:
         return WorkerClock(ProcessClock(self.world, process), self.world, process)

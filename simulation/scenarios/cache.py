@@ -65,7 +65,7 @@ class SimulatedDisk:
 class CacheScenario(Scenario):
     """A cache: tiles on a disk, rows in a database, one lock."""
 
-    tables: MemoryTileTables = field(factory=MemoryTileTables, init=False)
+    tables: MemoryTileTables = field(init=False)
     rows: MemoryTileMetadataStore = field(init=False)
     """The database as the world sees it, not as a client does."""
     store: MemoryTileStore = field(init=False)
@@ -77,6 +77,7 @@ class CacheScenario(Scenario):
 
     def build(self) -> None:
         world = self.world
+        self.tables = MemoryTileTables(clock=world)
         self.rows = MemoryTileMetadataStore(clock=world, tables=self.tables)
         self.store = MemoryTileStore(self.rows)
         self.flights = MemoryFlightBook(tiles=self.rows, clock=world)
@@ -85,7 +86,7 @@ class CacheScenario(Scenario):
 
     def acquire_lock(self, process: Process) -> Any:
         owner = f"{process.name}-{process.generation}"
-        lock = MemoryCacheLock(holders=self.lock_holders, owner=owner)
+        lock = self.pair(LOCK, MemoryCacheLock(holders=self.lock_holders, owner=owner), process)
         process.on_death.append(lock.release)
         process.data["lock"] = lock
         self.connect(process, LOCK, lock).acquire()

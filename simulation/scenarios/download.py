@@ -19,6 +19,7 @@ from simulation.scenarios.cache import (
     JOURNALS,
     LEDGER,
     LOCK,
+    METADATA,
     NOTE,
     SPOOLS,
     STORE,
@@ -96,7 +97,7 @@ class DownloadScenario(CacheScenario):
         kept = chance.randint(0, 3)
         self.fill_cache("F0", 0, kept)
         self.fill_cache("F00", kept, chance.randint(0, 8))
-        self.flights.pin_flight("F0", NOTE)
+        self.pair(FLIGHTS, self.flights).pin_flight("F0", NOTE)
         self.budget_bytes = TILE_BYTES * (len(wanted) + kept + chance.randint(0, 6))
         self.add_checkers()
         self.add_actions(sorted(wanted))
@@ -107,10 +108,11 @@ class DownloadScenario(CacheScenario):
 
     def fill_cache(self, flight: str, first: int, count: int) -> None:
         """Store tiles of an earlier flight; they were used before all others."""
+        store, rows = self.pair(STORE, self.store), self.pair(METADATA, self.rows)
         for number in range(first, first + count):
             tile = TileId(source="old", zoom=ZOOM, x=number, y=0)
-            blob = self.store.write_tile(tile, bytes(TILE_BYTES))
-            self.rows.insert_metadata(
+            blob = store.write_tile(tile, bytes(TILE_BYTES))
+            rows.insert_metadata(
                 NewTile(
                     tile_id=tile,
                     flight_id=flight,
@@ -120,8 +122,8 @@ class DownloadScenario(CacheScenario):
                     blob=blob,
                 )
             )
-        self.store.flush()
-        self.rows.flush()
+        store.flush()
+        rows.flush()
 
     def add_checkers(self) -> None:
         world = self.world
