@@ -15,6 +15,7 @@ from tileferry.domain.errors import (
     TileManagerError,
 )
 from tileferry.domain.retry import RateLimited, Retryable
+from tileferry.domain.server_settings import ServerSettings
 from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import ProviderFault, classify_fault, fault_from_status
 from tileferry.domain.tiles.cache_binding import CacheFit
@@ -46,33 +47,6 @@ class CheckResult:
     cure: str | None = None
     error: TileManagerError | None = None
     """The error, if one was raised."""
-
-
-@frozen(kw_only=True)
-class ServerSettings:
-    """The settings of a database server that its promises depend on."""
-
-    fsync: bool
-    full_page_writes: bool
-    synchronous_commit: bool
-    """The server's default; each of our transactions turns it on."""
-    is_replica: bool
-    is_read_only: bool
-    is_pooled: bool
-    """Whether a pooler such as PgBouncer is between us and the server."""
-
-    def check_writable(self) -> None:
-        """Raise if nothing can be stored."""
-        if self.is_replica:
-            raise DatabaseError(
-                problem="the server is a read-only replica",
-                remedy="use the address of the primary in TILEFERRY_DATABASE_URL",
-            )
-        if self.is_read_only:
-            raise DatabaseError(
-                problem="the database is read-only (default_transaction_read_only is on)",
-                remedy="turn the setting off for this user, database and server",
-            )
 
 
 def ok(subject: str, found: str) -> CheckResult:

@@ -11,14 +11,12 @@ from dependency_injector import containers, providers
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints import factories, messaging, tile_source
 from tileferry.entrypoints.config import Config, SinkName
-from tileferry.entrypoints.database import forgo_patience, open_database
 
 with import_on_call(globals()):
     from tileferry.adapters.filesystem import (
         FileCacheLock,
         FileCacheMark,
         FileJournalStore,
-        FileRawSink,
         FolderBackups,
         LocalInstallationFiles,
         TileImageFolder,
@@ -34,7 +32,6 @@ with import_on_call(globals()):
         PostgresDatabaseCopies,
         PostgresEnvelopeStore,
         PostgresTileMetadataStore,
-        PostgresWorkReader,
         build_reopen_sql,
     )
     from tileferry.adapters.signing import Ed25519Keys
@@ -61,7 +58,6 @@ with import_on_call(globals()):
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
     from tileferry.application.backups import Backups
-    from tileferry.application.cache.flights import FlightRegister
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory
     from tileferry.application.cache.maintenance import CacheMaintenance
@@ -71,7 +67,6 @@ with import_on_call(globals()):
     from tileferry.application.control.control_calls import RetryingCalls
     from tileferry.application.control.key_expiry import KeyExpiry
     from tileferry.application.control.partition_control import PartitionControl
-    from tileferry.application.control.queries import PartitionDataReader, WorkInspector
     from tileferry.application.control.run_control import RunControl
     from tileferry.application.control.worker import Worker
     from tileferry.application.download.area_survey import AreaSurvey
@@ -82,6 +77,7 @@ with import_on_call(globals()):
     from tileferry.application.upload.giveups import GiveupReview
     from tileferry.entrypoints.cache_session import CacheSession
     from tileferry.entrypoints.config.policies import build_retry_budget
+    from tileferry.entrypoints.reading import ReadingParts
     from tileferry.entrypoints.worker_factory import build_run_handlers
 
 Component = TypeVar("Component")
@@ -100,9 +96,12 @@ class Container(containers.DeclarativeContainer):
     """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then long waits are left to the queue."""
-    database = providers.Resource(open_database, config, clock=clock, progress=listener)
-    control_database = providers.Singleton(forgo_patience, database)
-    """For the queue, which waits by itself, and for the audit log, which must not block work."""
+    reading: providers.Dependency[ReadingParts] = providers.Dependency(
+        default=providers.Resource(factories.open_reading, config, clock, listener)
+    )
+    """The database, and the parts that only read."""
+    database = reading.provided.database
+    control_database = reading.provided.control_database
     cache_root = config.provided.c11.cache_root
     metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
@@ -111,7 +110,7 @@ class Container(containers.DeclarativeContainer):
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
     disk = providers.Singleton(SystemDisk, cache_root)
     cache_ledger = providers.Singleton(PostgresCacheLedger, database=database)
-    flight_book = providers.Singleton(factories.build_flight_book, config, database)
+    flight_book = reading.provided.flight_book
     cache_mark = providers.Singleton(FileCacheMark, root=cache_root)
     cache_identity = providers.Singleton(
         CacheIdentity,
@@ -323,7 +322,7 @@ class Container(containers.DeclarativeContainer):
         flights=flight_book,
     )
     raw_root = config.provided.partitions.raw_root
-    raw_sink = providers.Singleton(FileRawSink, root=raw_root, clock=clock, logger=logger)
+    raw_sink = reading.provided.raw_sink
     imagery_dates = providers.Singleton(factories.build_imagery_dates, config)
     acquisition = providers.Factory(
         PartitionAcquisition,
@@ -348,25 +347,12 @@ class Container(containers.DeclarativeContainer):
         logger=logger,
         rules=providers.Singleton(factories.build_validation_rules, config, download_settings),
     )
-    queue_budget = providers.Singleton(factories.build_queue_budget, config)
+    queue_budget = reading.provided.queue_budget
     run_queue = providers.Resource(factories.open_run_queue, control_database, queue_budget)
     work_store = providers.Singleton(
         factories.build_work_store, config, control_database, queue_budget
     )
-    work_reader = providers.Singleton(
-        PostgresWorkReader, database=control_database, budget=queue_budget
-    )
-    work_policies = providers.Singleton(factories.build_work_policies, config)
-    inspection = providers.Singleton(
-        WorkInspector,
-        books=work_reader,
-        raw=raw_sink,
-        policies=work_policies,
-        budget=queue_budget,
-    )
-    partition_reading = providers.Singleton(
-        PartitionDataReader, partitions=work_reader, raw=work_reader, sink=raw_sink
-    )
+    work_policies = reading.provided.work_policies
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
     control_calls = providers.Singleton(RetryingCalls, retry_manager)
     run_control = providers.Singleton(
@@ -425,14 +411,11 @@ class Container(containers.DeclarativeContainer):
         fdr_client=fdr,
         build_reopening_sql=providers.Object(build_reopen_sql),
     )
-    flights = providers.Singleton(
-        FlightRegister, book=flight_book, tiles=metadata_store, clock=clock
-    )
     cache_inventory = providers.Factory(
         CacheInventory,
         tiles=metadata_store,
         ledger=cache_ledger,
-        flights=flights,
+        flights=reading.provided.flights,
         budget=budget_enforcer.provider,
         disk=disk,
     )

@@ -1,7 +1,6 @@
 """The database of an installation: opened on first use, and judged by its server's settings."""
 
 import logging
-from collections.abc import Iterator
 
 from attrs import evolve
 
@@ -14,12 +13,11 @@ with import_on_call(globals()):
     from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
-    from tileferry.domain.health import ServerSettings, check_server_settings, describe_weaknesses
+    from tileferry.domain.health import check_server_settings, describe_weaknesses
+    from tileferry.domain.server_settings import ServerSettings
 
 
-def open_database(
-    config: Config, *, clock: Clock, progress: ProgressListener
-) -> Iterator[Database]:
+def open_database(config: Config, *, clock: Clock, progress: ProgressListener) -> Database:
     """Connect to the configured database, or start the embedded one and connect to it.
 
     Once connected, work waits for a server that is away, and starts an embedded one again.
@@ -40,9 +38,7 @@ def open_database(
         patience.has_connected = True
         report_server_settings(settings)
 
-    database = Database.from_url(address, patience=patience, on_first_connection=greet)
-    yield database
-    database.close()
+    return Database.from_url(address, patience=patience, on_first_connection=greet)
 
 
 def forgo_patience(database: Database) -> Database:
@@ -56,6 +52,8 @@ _REPORTED: set[str] = set()
 
 def report_server_settings(settings: ServerSettings) -> None:
     """Log what the settings of the database server mean for this command."""
+    if settings.is_ordinary:
+        return
     logger = logging.getLogger("tileferry.database")
     for problem in describe_weaknesses(settings):
         if problem not in _REPORTED:

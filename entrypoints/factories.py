@@ -42,7 +42,6 @@ with import_on_call(globals()):
         PostgresAuditLog,
         PostgresBlobIndex,
         PostgresCacheLedger,
-        PostgresFlightBook,
         PostgresIdempotencyStore,
         PostgresRunQueue,
         PostgresWorkStore,
@@ -97,6 +96,16 @@ with import_on_call(globals()):
         build_category_policies,
     )
     from tileferry.entrypoints.logs import get_structured_logger
+    from tileferry.entrypoints.reading import ReadingParts
+
+
+def open_reading(
+    config: Config, clock: Clock, progress: ProgressListener
+) -> Iterator[ReadingParts]:
+    """Open the database, when it is used first."""
+    parts = ReadingParts(config, clock, progress)
+    yield parts
+    parts.close()
 
 
 def open_tile_store(root: Path, index: PostgresBlobIndex) -> Iterator[SegmentTileStore]:
@@ -422,11 +431,6 @@ def build_work_policies(config: Config) -> WorkPolicies:
         ),
         quarantine=build_worker_quarantine_policy(config),
     )
-
-
-def build_flight_book(config: Config, opened: Database) -> PostgresFlightBook:
-    """Return a book that commits changes with their events when the audit log is in Postgres."""
-    return PostgresFlightBook(database=opened, audited=SinkName.POSTGRES in config.audit.sinks)
 
 
 def build_imagery_dates(config: Config) -> ImageryDates:

@@ -75,8 +75,8 @@ with import_on_call(globals()):
     from tileferry.application.ports.work import WorkReader
     from tileferry.application.upload.giveups import GiveupReview
     from tileferry.domain.audit import AlertChanged
-    from tileferry.domain.health import ServerSettings
     from tileferry.domain.runs import Run, RunKind, WorkerId
+    from tileferry.domain.server_settings import ServerSettings
     from tileferry.domain.state_machine import Actor
     from tileferry.domain.tiles import Area, DownloadRequest, Flight
     from tileferry.domain.tiles.selection import FetchMode
@@ -91,6 +91,7 @@ with import_on_call(globals()):
     from tileferry.entrypoints.database import build_embedded_server
     from tileferry.entrypoints.factories import build_worker_settings
     from tileferry.entrypoints.logs import log_to
+    from tileferry.entrypoints.reading import ReadingParts
 
 
 def _check_config(instance: object, attribute: "Attribute[Config]", value: object) -> None:  # noqa: ARG001  # signature of attrs validators
@@ -125,17 +126,28 @@ class Installation:
     """Whether calls belong to queued runs: then long waits are left to the queue."""
     log_console: Console | None = field(default=None, kw_only=True)
     """Shows warnings while the configured log file is written; without it, no logging is set up."""
-    _container: Container = field(init=False, repr=False)
+    _reading: ReadingParts = field(init=False, repr=False)
+    _built_container: Container | None = field(default=None, init=False, repr=False)
     _resources: ExitStack = field(factory=ExitStack, init=False, repr=False)
     _is_schema_checked: bool = field(default=False, init=False, repr=False)
     _has_delivered: bool = field(default=False, init=False, repr=False)
     _state: _State = field(default=_State.NEW, init=False, repr=False)
 
-    @_container.default
-    def _build_container(self) -> Container:
-        return Container(
-            config=self.config, clock=self.clock, listener=self.listener, in_run=self.in_run
-        )
+    @_reading.default
+    def _build_reading(self) -> ReadingParts:
+        return ReadingParts(self.config, self.clock, self.listener)
+
+    @property
+    def _container(self) -> Container:
+        if self._built_container is None:
+            self._built_container = Container(
+                config=self.config,
+                clock=self.clock,
+                listener=self.listener,
+                in_run=self.in_run,
+                reading=self._reading,
+            )
+        return self._built_container
 
     def open(self) -> Self:
         """Open it; without a ``with`` block, call ``close`` at the end."""
@@ -145,8 +157,8 @@ class Installation:
             )
         if self.log_console is not None:
             self._resources.enter_context(log_to(self.config.log, self.log_console))
-        self._resources.callback(self._container.shutdown_resources)
-        self._resources.callback(self._deliver_own_events)
+        self._resources.callback(self._reading.close)
+        self._resources.callback(self._shut_down_container)
         self._state = _State.OPEN
         return self
 
@@ -170,19 +182,19 @@ class Installation:
 
     def upgrade_database(self) -> SchemaStatus:
         """Upgrade the schema to the revision that this version needs; repeating it is harmless."""
-        return upgrade(self._opened.database())
+        return upgrade(self._opened_reading.database)
 
     def get_schema_status(self) -> SchemaStatus:
         """Return the current revision of the schema, and the one that this version needs."""
-        return get_schema_status(self._opened.database())
+        return get_schema_status(self._opened_reading.database)
 
     def get_server_version(self) -> str:
         """Return the version of the database server; raise if it is too old."""
-        return self._opened.database().check_server()
+        return self._opened_reading.database.check_server()
 
     def read_server_settings(self) -> ServerSettings:
         """Return the settings of the database server that durability depends on."""
-        return self._opened.database().read_settings()
+        return self._opened_reading.database.read_settings()
 
     def find_server_status(self) -> ServerStatus | None:
         """Return the state of the embedded server, without starting it.
@@ -205,16 +217,16 @@ class Installation:
 
     def get_database_time(self) -> datetime:
         """Return the time by the database's clock."""
-        return self._opened.database().now()
+        return self._opened_reading.database.now()
 
     def set_patience(self, give_up_after_s: float | None) -> None:
         """Set how long work waits for a server that is away; ``None``: ``c11.give_up_after_s``."""
         limit_s = self.config.c11.give_up_after_s if give_up_after_s is None else give_up_after_s
-        self._opened.database().set_patience(limit_s)
+        self._opened_reading.database.set_patience(limit_s)
 
     def build_psql_command(self, *, stop_on_error: bool = False) -> PsqlCommand:
         """Return how to open psql on the configured database, while this is open."""
-        return build_psql_command(self._opened.database(), stop_on_error=stop_on_error)
+        return build_psql_command(self._opened_reading.database, stop_on_error=stop_on_error)
 
     @property
     def backups(self) -> Backups:
@@ -327,7 +339,7 @@ class Installation:
     @property
     def flights(self) -> FlightRegister:
         """Lists flights; pins, expires and removes them."""
-        return self._checked.flights()
+        return self._checked_reading.flights
 
     def compute_cache_stats(self) -> CacheStats:
         """Return the size of the cache beside its limits; the folder is created if missing."""
@@ -416,22 +428,22 @@ class Installation:
     @property
     def work_reader(self) -> WorkReader:
         """Lists and counts runs and partitions."""
-        return self._checked.work_reader()
+        return self._checked_reading.work_reader
 
     @property
     def inspector(self) -> WorkInspector:
         """Shows a run, a partition or a source with its complete record."""
-        return self._checked.inspection()
+        return self._checked_reading.inspector
 
     @property
     def partition_data(self) -> PartitionDataReader:
         """Opens the sealed tiles of partitions."""
-        return self._checked.partition_reading()
+        return self._checked_reading.partition_data
 
     @property
     def work_policies(self) -> WorkPolicies:
         """The retry policies of runs and partitions, as configured."""
-        return self._opened.work_policies()
+        return self._opened_reading.work_policies
 
     # audit and retries
 
@@ -532,14 +544,25 @@ class Installation:
         return self._container
 
     @property
-    def _checked(self) -> Container:
-        """The container, after checking that the schema is current."""
-        container = self._opened
+    def _opened_reading(self) -> ReadingParts:
+        self._require_open()
+        return self._reading
+
+    @property
+    def _checked_reading(self) -> ReadingParts:
+        """The parts that read, after checking that the schema is current."""
+        reading = self._opened_reading
         if not self._is_schema_checked:
-            get_schema_status(container.database()).check()
+            get_schema_status(reading.database).check()
             self._is_schema_checked = True
             self._deliver_left_events()
-        return container
+        return reading
+
+    @property
+    def _checked(self) -> Container:
+        """The container, after checking that the schema is current."""
+        _ = self._checked_reading
+        return self._container
 
     def _deliver_left_events(self) -> None:
         """Deliver audit events that earlier processes left in an outbox."""
@@ -547,10 +570,16 @@ class Installation:
             self._has_delivered = True
             self._container.audit_trail().deliver()
 
-    def _deliver_own_events(self) -> None:
-        """Try once more to deliver what waits, if this process has written events."""
-        if self._container.local_sinks.initialized:
-            self._container.audit_trail().deliver(at_once=True)
+    def _shut_down_container(self) -> None:
+        """Try once more to deliver events that wait, if this process has written any, and close."""
+        container = self._built_container
+        if container is None:
+            return
+        try:
+            if container.local_sinks.initialized:
+                container.audit_trail().deliver(at_once=True)
+        finally:
+            container.shutdown_resources()
 
     def _require_open(self) -> None:
         if self._state is not _State.OPEN:

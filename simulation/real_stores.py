@@ -65,6 +65,7 @@ from tileferry.adapters.postgres import (
     PostgresWorkStore,
     upgrade,
 )
+from tileferry.adapters.postgres.session import SessionLimits
 from tileferry.adapters.postgres.tile_index import to_row
 from tileferry.application.ports.work import PartitionFilter, RunFilter
 
@@ -112,7 +113,9 @@ class RealServer:
             name = f"simulation_{os.getpid()}_{next(_NUMBERS)}"
             self.execute(f"CREATE DATABASE {name} TEMPLATE {self.template} STRATEGY file_copy")
             self.execute(_FOLLOW_TIME.format(name=name, file=f"{folder}/now"), name)
-            database = Database.from_url(self.get_url(name), lock_timeout_s=LOCK_TIMEOUT_S)
+            database = Database.from_url(
+                self.get_url(name), limits=SessionLimits(lock_timeout_s=LOCK_TIMEOUT_S)
+            )
             try:
                 yield RealStores(self, database, Path(folder))
             finally:

@@ -8,7 +8,6 @@ with export_lazily(globals()):
     from tileferry.adapters.filesystem.audit_outbox import (
         FileAuditOutbox,
         find_waiting,
-        has_outboxes,
     )
     from tileferry.adapters.filesystem.backup_folder import FolderBackups
     from tileferry.adapters.filesystem.cache_directory import FileCacheLock, FileCacheMark
@@ -23,6 +22,7 @@ with export_lazily(globals()):
         TileImageFolder,
         read_plan_file,
     )
+    from tileferry.adapters.filesystem.outbox_folder import has_outboxes
     from tileferry.adapters.filesystem.raw.sink import FileRawSink
     from tileferry.adapters.filesystem.segments.store import SegmentTileStore
     from tileferry.adapters.filesystem.spool import FileSpoolStore

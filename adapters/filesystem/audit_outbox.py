@@ -26,6 +26,7 @@ from tileferry.adapters.filesystem.checksummed_lines import (
     unframe_line,
 )
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.adapters.filesystem.outbox_folder import OUTBOX_FOLDERS, has_outboxes
 from tileferry.application.ports.audit import EventGroup, OutboxStatus
 from tileferry.domain.audit import AuditEvent, EventsLost, LossCause, event_from_json
 from tileferry.domain.canonical import JsonValue, canonical_json
@@ -36,7 +37,6 @@ BYTES_MAX = 64 * 1024 * 1024
 SEGMENT_BYTES = 1024 * 1024
 GROUP_BYTES_MAX = 900_000
 """Maximum length of a group; its length must have six digits."""
-_FOLDERS = (".c11", "audit-outbox")
 _SEGMENT = re.compile(r"queue-([0-9]{10})-[0-9a-f]{16}\.log", re.ASCII)
 _APPEND_LOCK, _DELIVERY_LOCK = "append.lock", "delivery.lock"
 _PROGRESS, _GAP = "progress", "gap"
@@ -118,7 +118,7 @@ class FileAuditOutbox:
             existing.close()
         with contextlib.ExitStack() as stack:
             here = stack.enter_context(Directory.open_root(self.root, self.calls))
-            for name in _FOLDERS:
+            for name in OUTBOX_FOLDERS:
                 here = stack.enter_context(here.subdirectory(name))
             folder = here.subdirectory(self.name)
         try:
@@ -221,16 +221,11 @@ def find_waiting(root: Path) -> list[OutboxStatus]:
     return [status for status in found if not status.is_empty]
 
 
-def has_outboxes(root: Path) -> bool:
-    """Return whether any event ever had to wait."""
-    return os.path.lexists(root.joinpath(*_FOLDERS))
-
-
 def _find_outboxes_folder(root: Path, calls: FileCalls) -> Directory | None:
     if not has_outboxes(root):
         return None
     here = Directory.open_root(root, calls)
-    for name in _FOLDERS:
+    for name in OUTBOX_FOLDERS:
         with here as parent:
             found = parent.find_subdirectory(name)
         if found is None:  # removed meanwhile

@@ -26,6 +26,7 @@ with export_lazily(globals()):
     from tileferry.adapters.postgres.patience import Patience
     from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
     from tileferry.adapters.postgres.run_queue import PostgresRunQueue
+    from tileferry.adapters.postgres.tile_counts import PostgresTileCounts
     from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
     from tileferry.adapters.postgres.tile_metadata import (
         PostgresTileMetadataStore,
@@ -48,6 +49,7 @@ __all__ = [
     "PostgresFlightBook",
     "PostgresIdempotencyStore",
     "PostgresRunQueue",
+    "PostgresTileCounts",
     "PostgresTileMetadataStore",
     "PostgresWorkReader",
     "PostgresWorkStore",

@@ -1,23 +1,29 @@
 """Postgres audit log. A database function (``audit_append``) extends the hash chain."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from attrs import frozen
-from sqlalchemy import Connection, Row, TextClause, text
 
-from tileferry.adapters.postgres.database import Database, execute_idempotent
+from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.encoding import (
     bytea_array,
     escape_text,
     text_array,
     timestamp_array,
 )
-from tileferry.adapters.postgres.engine import DURABLE
+from tileferry.adapters.postgres.session import DURABLE
 from tileferry.application.ports.audit import EventGroup
 from tileferry.domain.audit import AuditEvent, ChainEntry, ChainHead, EntryIndexKeys, get_subject
 from tileferry.domain.errors import DatabaseError
+from tileferry.domain.lazy_imports import import_on_call
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+with import_on_call(globals()):  # readers do not need it
+    from tileferry.adapters.postgres.idempotent_statement import execute_idempotent
 
 PAGE_ROWS = 1_000
 
@@ -42,7 +48,7 @@ def append_parameters(
     }
 
 
-def append_events(connection: Connection, events: Sequence[AuditEvent]) -> None:
+def append_events(connection: "Connection", events: Sequence[AuditEvent]) -> None:
     """Append events as part of a transaction.
 
     Call it last before the commit: it blocks every other writer of the log until then.
@@ -76,14 +82,13 @@ class PostgresAuditLog:
 
     def read_head(self) -> ChainHead:
         """Return the last sequence number and hash of the chain."""
-        with self.database.read_connection() as connection:
-            row = connection.execute(_HEAD).first()
-        if row is None:
+        rows = self.database.fetch_rows(_HEAD)
+        if not rows:
             raise DatabaseError(
                 problem="the head of the audit log is missing",
                 remedy="restore the database from a backup",
             )
-        return ChainHead(sequence=row.sequence, hash=bytes(row.hash).hex())
+        return ChainHead(sequence=rows[0].sequence, hash=bytes(rows[0].hash).hex())
 
     def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
         """Yield the entries with a sequence number greater than ``after``."""
@@ -99,13 +104,10 @@ class PostgresAuditLog:
             if not _copies_match(row):
                 yield row.sequence
 
-    def _read_rows(
-        self, query: TextClause, parameters: Mapping[str, object], after: int
-    ) -> Iterator[Row[Any]]:
+    def _read_rows(self, query: str, parameters: Mapping[str, object], after: int) -> Iterator[Any]:
         while True:
             page = {**parameters, "after": after, "limit": PAGE_ROWS}
-            with self.database.read_connection() as connection:
-                rows = connection.execute(query, page).all()
+            rows = self.database.fetch_rows(query, page)
             yield from rows
             if len(rows) < PAGE_ROWS:
                 return
@@ -116,7 +118,7 @@ def _escape_optional(value: str | None) -> str | None:
     return None if value is None else escape_text(value)
 
 
-def _entry_from_row(row: Row[Any]) -> ChainEntry:
+def _entry_from_row(row: Any) -> ChainEntry:
     return ChainEntry(
         sequence=row.sequence,
         previous_hash=bytes(row.previous_hash).hex(),
@@ -125,7 +127,7 @@ def _entry_from_row(row: Row[Any]) -> ChainEntry:
     )
 
 
-def _copies_match(row: Row[Any]) -> bool:
+def _copies_match(row: Any) -> bool:
     told = EntryIndexKeys.parse(bytes(row.body))
     return told is not None and (
         told.event_type,
@@ -135,19 +137,19 @@ def _copies_match(row: Row[Any]) -> bool:
     ) == (row.event_type, row.occurred_at, row.correlation_id, row.subject)
 
 
-_HEAD = text("SELECT sequence, hash FROM audit_head")
-_PAGE = "FROM audit_log WHERE sequence > :after ORDER BY sequence LIMIT :limit"
-_CHAIN = text(f"SELECT sequence, previous_hash, hash, body {_PAGE}")
-_COPIES = text(f"SELECT sequence, body, event_type, occurred_at, correlation_id, subject {_PAGE}")
+_HEAD = "SELECT sequence, hash FROM audit_head"
+_PAGE = "FROM audit_log WHERE sequence > %(after)s ORDER BY sequence LIMIT %(limit)s"
+_CHAIN = f"SELECT sequence, previous_hash, hash, body {_PAGE}"
+_COPIES = f"SELECT sequence, body, event_type, occurred_at, correlation_id, subject {_PAGE}"
 _HAS_SUBJECT = """
     SELECT sequence FROM audit_log
-    WHERE hashtextextended({column}, 0) = hashtextextended(CAST(:subject AS text) COLLATE "C", 0)
-      AND {column} = :subject AND sequence > :after
-    ORDER BY sequence LIMIT :limit
+    WHERE hashtextextended({column}, 0) = hashtextextended(CAST(%(subject)s AS text) COLLATE "C", 0)
+      AND {column} = %(subject)s AND sequence > %(after)s
+    ORDER BY sequence LIMIT %(limit)s
 """
-_ABOUT = text(
+_ABOUT = (
     "SELECT * FROM audit_log WHERE sequence IN ("  # noqa: S608  # interpolates constants only
     f"({_HAS_SUBJECT.format(column='correlation_id')}) UNION"
     f" ({_HAS_SUBJECT.format(column='subject')})"
-    ") ORDER BY sequence LIMIT :limit"
+    ") ORDER BY sequence LIMIT %(limit)s"
 )

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from attrs import field, frozen
-from sqlalchemy import ColumnElement, Connection, delete, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, TextClause, delete, func, not_, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.flights import belongs_to_flight, is_protected, lock_decisions
+from tileferry.adapters.postgres.flights import BELONGS_TO_FLIGHT, IS_PROTECTED, lock_decisions
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, tiles
 from tileferry.adapters.postgres.tile_index import FORGET, id_columns, tile_id_from_row
@@ -56,14 +56,14 @@ PAGE_ROWS = 1_000
 def _is_kept() -> ColumnElement[bool]:
     """Return the condition that a tile must not be removed."""
     kept = [status.value for status in KEPT_STATUSES]
-    return or_(tiles.c.voting_status.in_(kept), is_protected())
+    return or_(tiles.c.voting_status.in_(kept), text(IS_PROTECTED))
 
 
-def _match(rule: PruneRule) -> list[ColumnElement[bool]]:
+def _match(rule: PruneRule) -> list[ColumnElement[bool] | TextClause]:
     """Return the conditions for the rows that a rule removes."""
-    conditions = [not_(_is_kept())]
+    conditions: list[ColumnElement[bool] | TextClause] = [not_(_is_kept())]
     if rule.unowned:
-        conditions.append(not_(belongs_to_flight()))
+        conditions.append(text(f"NOT {BELONGS_TO_FLIGHT}"))
     if rule.unused_since is not None:
         conditions.append(tiles.c.last_used_at < rule.unused_since)
     if rule.source is not None:

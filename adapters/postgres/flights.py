@@ -1,23 +1,14 @@
 """Flights in Postgres: their areas as spans of tiles, pins and end dates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
-from sqlalchemy import ColumnElement, Connection, delete, func, or_, select, text, update
-from sqlalchemy.dialects.postgresql import insert
 
-from tileferry.adapters.postgres.audit_log import append_events
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
-from tileferry.adapters.postgres.schema import (
-    flight_areas,
-    flight_pins,
-    flight_spans,
-    flights,
-    tiles,
-)
-from tileferry.application.audit import build_flight_event
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.tiles import (
     Area,
     BBox,
@@ -28,45 +19,43 @@ from tileferry.domain.tiles import (
     SectorClass,
 )
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+with import_on_call(globals()):  # for changes
+    from tileferry.adapters.postgres.audit_log import append_events
+    from tileferry.application.audit import build_flight_event
+
 # Serializes decisions about space with each other and with pins, across processes: a pin that
 # returned protects its tiles from every later eviction. The number is arbitrary but must be unique.
 _DECISION_LOCK = 7_411_224
 
 
-def lock_decisions(connection: Connection) -> None:
+def lock_decisions(connection: "Connection") -> None:
     """Wait for other decisions about space; block them until the transaction ends."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _DECISION_LOCK})
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_DECISION_LOCK})")
 
 
-def is_protected() -> ColumnElement[bool]:
-    """Return the condition that a tile's row belongs to a pinned flight."""
-    pinned = (
-        select(flight_pins.c.flight_id)
-        .join(flights, flights.c.flight_id == flight_pins.c.flight_id)
-        .where(or_(flights.c.expires_at.is_(None), flights.c.expires_at > func.now()))
-    )
-    inside = (
-        select(flight_spans.c.area_id)
-        .join(flight_areas, flight_areas.c.area_id == flight_spans.c.area_id)
-        .where(_is_in_span(), flight_areas.c.flight_id.in_(pinned))
-        .exists()
-    )
-    return or_(inside, tiles.c.flight_id.in_(pinned))
-
-
-def belongs_to_flight() -> ColumnElement[bool]:
-    """Return the condition that a tile's row belongs to any known flight."""
-    inside = select(flight_spans.c.area_id).where(_is_in_span()).exists()
-    return or_(inside, tiles.c.flight_id.in_(select(flights.c.flight_id)))
-
-
-def _is_in_span() -> ColumnElement[bool]:
-    return (
-        (flight_spans.c.source == tiles.c.source)
-        & (flight_spans.c.zoom == tiles.c.zoom)
-        & tiles.c.x.between(flight_spans.c.x_min, flight_spans.c.x_max)
-        & tiles.c.y.between(flight_spans.c.y_min, flight_spans.c.y_max)
-    )
+_IN_SPAN = """
+    s.source = tiles.source AND s.zoom = tiles.zoom
+    AND tiles.x BETWEEN s.x_min AND s.x_max AND tiles.y BETWEEN s.y_min AND s.y_max
+"""
+_PINNED = """(
+    SELECT flight_id FROM flight_pins JOIN flights USING (flight_id)
+    WHERE expires_at IS NULL OR expires_at > now()
+)"""
+IS_PROTECTED = f"""(
+    EXISTS (
+        SELECT FROM flight_spans AS s JOIN flight_areas AS a USING (area_id)
+        WHERE {_IN_SPAN} AND a.flight_id IN {_PINNED}
+    ) OR tiles.flight_id IN {_PINNED}
+)"""  # interpolates constants only, here and below
+"""The condition that a tile's row belongs to a pinned flight."""
+BELONGS_TO_FLIGHT = f"""(
+    EXISTS (SELECT FROM flight_spans AS s WHERE {_IN_SPAN})
+    OR tiles.flight_id IN (SELECT flight_id FROM flights)
+)"""  # noqa: S608
+"""The condition that a tile's row belongs to any known flight."""
 
 
 @frozen(kw_only=True)
@@ -89,38 +78,30 @@ class PostgresFlightBook:
         with self.database.transaction() as connection:
             lock_decisions(connection)
             _create_flight(connection, flight_id)
-            added = connection.execute(
-                insert(flight_areas)
-                .values(
-                    flight_id=flight_id,
-                    source=area.source,
-                    bbox=str(area.area.bbox),
-                    zoom_levels=list(area.area.zoom_levels),
-                    sector_class=area.area.sector_class.value,
-                    added_at=area.added_at,
-                )
-                .on_conflict_do_nothing()
-                .returning(flight_areas.c.area_id)
-            ).scalar_one_or_none()
+            values = {
+                "flight_id": flight_id,
+                "source": area.source,
+                "bbox": str(area.area.bbox),
+                "zoom_levels": list(area.area.zoom_levels),
+                "sector_class": area.area.sector_class.value,
+                "added_at": area.added_at,
+            }
+            added = connection.exec_driver_sql(_ADD_AREA, values).scalar_one_or_none()
             if added is not None:
-                connection.execute(insert(flight_spans), _build_spans(added, area))
+                connection.exec_driver_sql(_ADD_SPANS, _build_spans(added, area))
         return added is not None
 
     @repeat_when_lost
     def find_flight(self, flight_id: str) -> Flight | None:
         """Return a flight with its areas."""
-        with self.database.read_connection() as connection:
-            return _read_flights(connection, flight_id).get(flight_id)
+        return _read_flights(self.database.fetch_rows, flight_id).get(flight_id)
 
     def list_flights(self) -> Sequence[Flight]:
         """Return all flights, sorted by id."""
-        with self.database.read_connection() as connection:
-            return list(_read_flights(connection).values())
+        return list(_read_flights(self.database.fetch_rows).values())
 
     def measure_usage(self) -> Mapping[str, FlightUsage]:
         """Return the stored tiles of each flight that has any."""
-        with self.database.read_connection() as connection:
-            rows = connection.execute(_USAGE).all()
         return {
             row.flight_id: FlightUsage(
                 tiles=row.tiles,
@@ -130,43 +111,41 @@ class PostgresFlightBook:
                 oldest_produced_at=row.oldest,
                 newest_produced_at=row.newest,
             )
-            for row in rows
+            for row in self.database.fetch_rows(_USAGE)
         }
 
     def pin_flight(self, flight_id: str, note: OperatorNote) -> None:
         """Protect a flight's tiles from eviction; pinning twice changes nothing."""
 
-        def pin(connection: Connection, now: datetime) -> None:
+        def pin(connection: "Connection", now: datetime) -> None:
             _create_flight(connection, flight_id)
-            statement = insert(flight_pins).values(flight_id=flight_id, pinned_at=now)
-            connection.execute(statement.on_conflict_do_nothing())
+            connection.exec_driver_sql(_PIN, {"flight_id": flight_id, "now": now})
 
         self._change(flight_id, "pin", note, pin)
 
     def unpin_flight(self, flight_id: str, note: OperatorNote) -> None:
         """Allow a flight's tiles to be evicted again."""
 
-        def unpin(connection: Connection, _now: datetime) -> None:
-            connection.execute(delete(flight_pins).where(flight_pins.c.flight_id == flight_id))
+        def unpin(connection: "Connection", _now: datetime) -> None:
+            connection.exec_driver_sql(_UNPIN, {"flight_id": flight_id})
 
         self._change(flight_id, "unpin", note, unpin)
 
     def set_expiry(self, flight_id: str, at: datetime | None, note: OperatorNote) -> None:
         """Set the time from which a flight's pin has no effect."""
 
-        def expire(connection: Connection, _now: datetime) -> None:
+        def expire(connection: "Connection", _now: datetime) -> None:
             _create_flight(connection, flight_id)
-            changed = update(flights).where(flights.c.flight_id == flight_id)
-            connection.execute(changed.values(expires_at=at))
+            connection.exec_driver_sql(_EXPIRE, {"flight_id": flight_id, "at": at})
 
         self._change(flight_id, "expire", note, expire)
 
     def remove_flight(self, flight_id: str, note: OperatorNote) -> None:
         """Remove a flight with its areas and its pin."""
 
-        def remove(connection: Connection, _now: datetime) -> None:
-            for table in (flight_pins, flights):
-                connection.execute(delete(table).where(table.c.flight_id == flight_id))
+        def remove(connection: "Connection", _now: datetime) -> None:
+            for statement in (_UNPIN, _REMOVE):
+                connection.exec_driver_sql(statement, {"flight_id": flight_id})
 
         self._change(flight_id, "remove", note, remove)
 
@@ -175,22 +154,21 @@ class PostgresFlightBook:
         flight_id: str,
         transition: str,
         note: OperatorNote,
-        change: Callable[[Connection, datetime], None],
+        change: Callable[["Connection", datetime], None],
     ) -> None:
         with self.database.transaction() as connection:
             lock_decisions(connection)
-            now = connection.execute(select(func.now())).scalar_one()
-            before = _read_flights(connection, flight_id).get(flight_id)
+            now = connection.exec_driver_sql("SELECT now()").scalar_one()
+            before = _read_flights(connection.exec_driver_sql, flight_id).get(flight_id)
             change(connection, now)
-            after = _read_flights(connection, flight_id).get(flight_id)
+            after = _read_flights(connection.exec_driver_sql, flight_id).get(flight_id)
             event = build_flight_event(before, after, transition, note, now=now)
             if event is not None and self.audited:  # last: it blocks other writers of the log
                 append_events(connection, [event])
 
 
-def _create_flight(connection: Connection, flight_id: str) -> None:
-    new = insert(flights).values(flight_id=flight_id, created_at=func.now())
-    connection.execute(new.on_conflict_do_nothing())
+def _create_flight(connection: "Connection", flight_id: str) -> None:
+    connection.exec_driver_sql(_CREATE, {"flight_id": flight_id})
 
 
 def _build_spans(area_id: int, area: FlightArea) -> list[dict[str, object]]:
@@ -208,24 +186,19 @@ def _build_spans(area_id: int, area: FlightArea) -> list[dict[str, object]]:
     ]
 
 
-def _read_flights(connection: Connection, flight_id: str | None = None) -> dict[str, Flight]:
-    query = (
-        select(flights.c.flight_id, flight_pins.c.pinned_at, flights.c.expires_at)
-        .outerjoin(flight_pins, flight_pins.c.flight_id == flights.c.flight_id)
-        .order_by(flights.c.flight_id)
-    )
-    areas = select(flight_areas).order_by(flight_areas.c.area_id)
-    if flight_id is not None:
-        query = query.where(flights.c.flight_id == flight_id)
-        areas = areas.where(flight_areas.c.flight_id == flight_id)
+def _read_flights(
+    fetch_rows: Callable[[str, dict[str, object]], Iterable[Any]], flight_id: str | None = None
+) -> dict[str, Flight]:
+    wanted: dict[str, object] = {"flight_id": flight_id}
+    condition = "" if flight_id is None else "WHERE flight_id = %(flight_id)s"
     found = {
         row.flight_id: Flight(
             flight_id=row.flight_id, pinned_at=row.pinned_at, expires_at=row.expires_at
         )
-        for row in connection.execute(query)
+        for row in fetch_rows(_FLIGHTS.format(condition=condition), wanted)
     }
     by_flight: dict[str, list[FlightArea]] = {}
-    for row in connection.execute(areas):
+    for row in fetch_rows(_AREAS.format(condition=condition), wanted):
         area = Area(
             bbox=BBox.parse(row.bbox),
             zoom_levels=row.zoom_levels,
@@ -237,8 +210,33 @@ def _read_flights(connection: Connection, flight_id: str | None = None) -> dict[
     return {name: evolve(flight, areas=by_flight.get(name, ())) for name, flight in found.items()}
 
 
-_USAGE = text(
-    """
+_FLIGHTS = """
+    SELECT flight_id, pinned_at, expires_at FROM flights LEFT JOIN flight_pins USING (flight_id)
+    {condition} ORDER BY flight_id
+"""
+_AREAS = "SELECT * FROM flight_areas {condition} ORDER BY area_id"
+_CREATE = """
+    INSERT INTO flights (flight_id, created_at) VALUES (%(flight_id)s, now())
+    ON CONFLICT DO NOTHING
+"""
+_ADD_AREA = """
+    INSERT INTO flight_areas (flight_id, source, bbox, zoom_levels, sector_class, added_at)
+    VALUES (%(flight_id)s, %(source)s, %(bbox)s, %(zoom_levels)s::smallint[], %(sector_class)s,
+        %(added_at)s)
+    ON CONFLICT DO NOTHING RETURNING area_id
+"""
+_ADD_SPANS = """
+    INSERT INTO flight_spans (area_id, source, zoom, x_min, x_max, y_min, y_max)
+    VALUES (%(area_id)s, %(source)s, %(zoom)s, %(x_min)s, %(x_max)s, %(y_min)s, %(y_max)s)
+"""
+_PIN = """
+    INSERT INTO flight_pins (flight_id, pinned_at) VALUES (%(flight_id)s, %(now)s)
+    ON CONFLICT DO NOTHING
+"""
+_UNPIN = "DELETE FROM flight_pins WHERE flight_id = %(flight_id)s"
+_EXPIRE = "UPDATE flights SET expires_at = %(at)s WHERE flight_id = %(flight_id)s"
+_REMOVE = "DELETE FROM flights WHERE flight_id = %(flight_id)s"
+_USAGE = """
     WITH member AS (
         SELECT a.flight_id, t.source, t.zoom, t.x, t.y, t.byte_length, t.produced_at
         FROM flight_areas a
@@ -260,4 +258,3 @@ _USAGE = text(
         max(produced_at) AS newest
     FROM counted GROUP BY flight_id
     """
-)

@@ -14,9 +14,10 @@ from attrs import frozen
 from sqlalchemy import Row, text
 
 from tileferry.adapters.postgres.audit_log import APPEND, PostgresAuditLog, append_parameters
-from tileferry.adapters.postgres.database import WITH_XID, Database, execute_idempotent
+from tileferry.adapters.postgres.database import WITH_XID, Database
 from tileferry.adapters.postgres.encoding import escape_text, unescape_text
-from tileferry.adapters.postgres.engine import DURABLE
+from tileferry.adapters.postgres.idempotent_statement import execute_idempotent
+from tileferry.adapters.postgres.session import DURABLE
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.idempotency import (

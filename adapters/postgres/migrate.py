@@ -5,12 +5,11 @@ that change the schema import it.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
-from sqlalchemy import Connection, text
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.domain.errors import DatabaseError, InvalidValueError, Remedy
@@ -18,6 +17,7 @@ from tileferry.migrations import LOCATION, REVISIONS
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from sqlalchemy import Connection
 
 # Serializes upgrades of one database. The number is arbitrary but must be unique.
 _UPGRADE_LOCK = 7_411_223
@@ -61,8 +61,7 @@ class SchemaStatus:
 
 
 def get_schema_status(database: Database) -> SchemaStatus:
-    with database.read_connection() as connection:
-        return _read_status(connection)
+    return _read_status(database.fetch_rows)
 
 
 def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
@@ -72,7 +71,7 @@ def upgrade(database: Database, revision: str = "head") -> SchemaStatus:
     database.check_server()
     with _lock_schema(database) as connection:
         _run_migration(lambda: command.upgrade(_build_config(connection), revision))
-        return _read_status(connection)
+        return _read_status(connection.exec_driver_sql)
 
 
 def downgrade(database: Database, revision: str) -> None:
@@ -84,14 +83,13 @@ def downgrade(database: Database, revision: str) -> None:
 
 
 @contextmanager
-def _lock_schema(database: Database) -> Iterator[Connection]:
+def _lock_schema(database: Database) -> Iterator["Connection"]:
     """Lock the schema in one transaction; raise if a newer version upgraded it."""
     with _ALEMBIC, database.transaction() as connection:
         # Changing a large table takes time, and another process may be upgrading already.
-        connection.execute(text("SET LOCAL lock_timeout = 0"))
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        status = _read_status(connection)
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
+        status = _read_status(connection.exec_driver_sql)
         if status.is_newer:
             status.check()
         yield connection
@@ -111,15 +109,13 @@ def _run_migration(move: Callable[[], None]) -> None:
         ) from error
 
 
-def _read_status(connection: Connection) -> SchemaStatus:
-    there = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar()
-    found = None
-    if there is not None:
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return SchemaStatus(found=found, needed=REVISIONS[-1], known=REVISIONS)
+def _read_status(fetch_rows: Callable[[str], Iterable[Any]]) -> SchemaStatus:
+    ((table,),) = fetch_rows("SELECT to_regclass('alembic_version')::text")
+    rows = [] if table is None else [*fetch_rows("SELECT version_num FROM alembic_version")]
+    return SchemaStatus(found=rows[0][0] if rows else None, needed=REVISIONS[-1], known=REVISIONS)
 
 
-def _build_config(connection: Connection) -> "Config":
+def _build_config(connection: "Connection") -> "Config":
     from alembic.config import Config  # noqa: PLC0415  # as above
 
     config = Config()

@@ -4,23 +4,21 @@ from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
-from sqlalchemy import Row, text
-
 from tileferry.application.ports.work import PartitionAttempt
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus, find_verdict
 from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId, VerdictOutcome
 from tileferry.domain.state_machine import Change
 
-_KEY = "source, customer_id, query_name, logical_date"
+KEY_COLUMNS = "source, customer_id, query_name, logical_date"
 _STATE = (
     "status, attempt_count, current_run_id, active_run_id, last_run_id, abandoned, needs_review,"
     " terminal_marker, error_message, updated_at"
 )
-PARTITION_COLUMNS = f"{_KEY}, {_STATE}, created_at"
+PARTITION_COLUMNS = f"{KEY_COLUMNS}, {_STATE}, created_at"
 KEY_MATCHES = (
-    "source = :source AND customer_id = :customer_id AND query_name = :query_name"
-    " AND logical_date = :logical_date"
+    "source = %(source)s AND customer_id = %(customer_id)s AND query_name = %(query_name)s"
+    " AND logical_date = %(logical_date)s"
 )
 
 
@@ -44,7 +42,7 @@ def key_arrays(keys: Sequence[PartitionKey]) -> dict[str, object]:
     }
 
 
-def partition_from_row(row: Row[Any]) -> Partition:
+def partition_from_row(row: Any) -> Partition:
     return Partition(
         key=_key_from_row(row),
         status=PartitionStatus(row.status),
@@ -61,7 +59,7 @@ def partition_from_row(row: Row[Any]) -> Partition:
     )
 
 
-def _key_from_row(row: Row[Any]) -> PartitionKey:
+def _key_from_row(row: Any) -> PartitionKey:
     return PartitionKey(
         source=row.source,
         customer_id=row.customer_id,
@@ -118,7 +116,7 @@ def to_raw_row(sealed: SealedPartition) -> dict[str, object]:
     }
 
 
-def raw_from_row(row: Row[Any]) -> SealedPartition:
+def raw_from_row(row: Any) -> SealedPartition:
     """Build a sealed raw partition from a row joined with its partition's key."""
     return SealedPartition(
         key=_key_from_row(row),
@@ -130,7 +128,7 @@ def raw_from_row(row: Row[Any]) -> SealedPartition:
     )
 
 
-def verdict_from_row(row: Row[Any]) -> PartitionAttempt:
+def verdict_from_row(row: Any) -> PartitionAttempt:
     return PartitionAttempt(
         attempt=row.attempt,
         run_id=RunId(row.run_id),
@@ -140,27 +138,26 @@ def verdict_from_row(row: Row[Any]) -> PartitionAttempt:
     )
 
 
-_WRITTEN = f"{_KEY}, {_STATE}, created_at, transition, changed_by"
+_WRITTEN = f"{KEY_COLUMNS}, {_STATE}, created_at, transition, changed_by"
+_PARAMETERS = ", ".join(f"%({name})s" for name in _WRITTEN.split(", "))
 _ID = f"(SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608  # interpolates constants only, here and below
-INSERT_PARTITION = text(
-    f"INSERT INTO partitions ({_WRITTEN}) VALUES (:{_WRITTEN.replace(', ', ', :')})"  # noqa: S608
-)
-UPDATE_PARTITION = text(
+INSERT_PARTITION = f"INSERT INTO partitions ({_WRITTEN}) VALUES ({_PARAMETERS})"  # noqa: S608
+UPDATE_PARTITION = (
     "UPDATE partitions SET "  # noqa: S608
-    + ", ".join(f"{name} = :{name}" for name in f"{_STATE}, transition, changed_by".split(", "))
+    + ", ".join(f"{name} = %({name})s" for name in f"{_STATE}, transition, changed_by".split(", "))
     + f" WHERE {KEY_MATCHES}"
 )
-INSERT_VERDICT = text(
-    f"INSERT INTO partition_attempts VALUES ({_ID}, :attempt, :run_id, :outcome, :explanation,"  # noqa: S608
-    " :judged_at)"
+INSERT_VERDICT = (
+    f"INSERT INTO partition_attempts VALUES ({_ID}, %(attempt)s, %(run_id)s, %(outcome)s,"  # noqa: S608
+    " %(explanation)s, %(judged_at)s)"
 )
-INSERT_RAW = text(
-    f"INSERT INTO raw_partitions VALUES (:run_id, {_ID}, :tiles, :bytes, :manifest_sha256,"  # noqa: S608
-    " :sealed_at) ON CONFLICT (run_id) DO NOTHING"
+INSERT_RAW = (
+    f"INSERT INTO raw_partitions VALUES (%(run_id)s, {_ID}, %(tiles)s, %(bytes)s,"  # noqa: S608
+    " %(manifest_sha256)s, %(sealed_at)s) ON CONFLICT (run_id) DO NOTHING"
 )
-PLAN_RETRY = text(
-    f"INSERT INTO partition_retries VALUES ({_ID}, :next_run_at, :backoff_strategy)"  # noqa: S608
+PLAN_RETRY = (
+    f"INSERT INTO partition_retries VALUES ({_ID}, %(next_run_at)s, %(backoff_strategy)s)"  # noqa: S608
     " ON CONFLICT (partition_id) DO UPDATE SET next_run_at = excluded.next_run_at,"
     " backoff_strategy = excluded.backoff_strategy"
 )
-FORGET_RETRY = text(f"DELETE FROM partition_retries WHERE partition_id = {_ID}")  # noqa: S608
+FORGET_RETRY = f"DELETE FROM partition_retries WHERE partition_id = {_ID}"  # noqa: S608

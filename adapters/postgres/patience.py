@@ -11,7 +11,7 @@ from attrs import define, evolve, field
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.lazy_imports import import_on_call
-from tileferry.domain.retry import DATABASE_POLICY, Failure, GiveUp, Retryable, RetryPolicy, decide
+from tileferry.domain.retry import DATABASE_POLICY, RetryPolicy
 
 if TYPE_CHECKING:
     from tileferry.adapters.postgres.database import Database
@@ -67,6 +67,8 @@ class Patience:
                 return result
 
     def _wait(self, error: DatabaseError, attempt: int, away_s: float) -> None:
+        from tileferry.domain.retry import Failure, GiveUp, Retryable, decide  # noqa: PLC0415  # if it is away
+
         failure = Failure(
             key="database",
             attempt=min(attempt, self.policy.max_attempts - 1),  # only the deadline ends it

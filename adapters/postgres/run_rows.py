@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Any
 
 from attrs import evolve
-from sqlalchemy import Row, text
 
 from tileferry.domain.canonical import canonical_json
 from tileferry.domain.retry import RetryBudget
@@ -37,7 +36,7 @@ _STATUSES = {str(status): status for status in RunStatus}
 _PRIORITIES = {int(priority): priority for priority in RunPriority}
 
 
-def refill_budget(budget: RetryBudget, row: Row[Any]) -> RetryBudget:
+def refill_budget(budget: RetryBudget, row: Any) -> RetryBudget:
     """Return a source's retry budget, refilled up to the server's time."""
     return evolve(
         budget,
@@ -140,25 +139,25 @@ queue_order = itemgetter(
 """Sort key of a row; the same order as ``domain.runs.fair_order``."""
 
 
-INSERT = text(
+INSERT = (
     "INSERT INTO runs (run_id, kind, source, priority, submitted_date, dedupe_key, payload,"
-    " status, ready) VALUES (:run_id, :kind, :source, :priority, :submitted_date, :dedupe_key,"
-    " :payload, 'discovered', true)"
+    " status, ready) VALUES (%(run_id)s, %(kind)s, %(source)s, %(priority)s, %(submitted_date)s,"
+    " %(dedupe_key)s, %(payload)s, 'discovered', true)"
 )
 # Needs no guard: the run was locked when it was read.
-UPDATE = text(
-    "UPDATE runs SET status = :status, ready = :ready, retry_count = :retry_count,"
-    " rate_limited_count = :rate_limited_count, rescues = :rescues, needs_token = :needs_token,"
-    " progress = NULL, next_retry_at = :next_retry_at, error_class = :error_class,"
-    " error_message = :error_message, lease_expires_at = NULL,"
-    " ended_at = coalesce(:ended_at, ended_at) WHERE run_id = :run_id"
+UPDATE = (
+    "UPDATE runs SET status = %(status)s, ready = %(ready)s, retry_count = %(retry_count)s,"
+    " rate_limited_count = %(rate_limited_count)s, rescues = %(rescues)s,"
+    " needs_token = %(needs_token)s, progress = NULL, next_retry_at = %(next_retry_at)s,"
+    " error_class = %(error_class)s, error_message = %(error_message)s, lease_expires_at = NULL,"
+    " ended_at = coalesce(%(ended_at)s, ended_at) WHERE run_id = %(run_id)s"
 )
-INSERT_ATTEMPT = text(
-    "INSERT INTO run_attempts VALUES (:run_id, :epoch, :worker, :began_at, :ended_at, :outcome,"
-    " :error_class, :error_message, :delay_s)"
+INSERT_ATTEMPT = (
+    "INSERT INTO run_attempts VALUES (%(run_id)s, %(epoch)s, %(worker)s, %(began_at)s,"
+    " %(ended_at)s, %(outcome)s, %(error_class)s, %(error_message)s, %(delay_s)s)"
 )
-OPEN_GATE = text(
-    "INSERT INTO source_gates VALUES (:source, NULL, :tokens, now()) ON CONFLICT DO NOTHING"
+OPEN_GATE = (
+    "INSERT INTO source_gates VALUES (%(source)s, NULL, %(tokens)s, now()) ON CONFLICT DO NOTHING"
 )
 
 _IS_OPEN = "(closed_until IS NULL OR closed_until <= now())"

@@ -5,12 +5,12 @@ import socket
 import struct
 import sys
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import psycopg
 from attrs import frozen
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL
 
 DATABASE = "tileferry"
 SUPERUSER = "postgres"
@@ -31,9 +31,8 @@ class ServerSocket:
     @property
     def url(self) -> str:
         """The URL of our database, valid in this process."""
-        query = {"host": self._find_folder(), "port": str(PORT)}
-        url = URL.create("postgresql", username=SUPERUSER, database=DATABASE, query=query)
-        return url.render_as_string(hide_password=False)
+        query = urlencode({"host": self._find_folder(), "port": PORT}, quote_via=quote)
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
 
     def find_listener(self) -> int | None:
         """Return the id of the process that listens; 0 if it cannot be seen, ``None`` without one.

@@ -19,9 +19,10 @@ from sqlalchemy import (
     update,
 )
 
-from tileferry.adapters.postgres.database import WITH_XID, Database
+from tileferry.adapters.postgres.database import WITH_XID
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
+from tileferry.adapters.postgres.tile_counts import PostgresTileCounts
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
@@ -37,7 +38,6 @@ from tileferry.adapters.postgres.tile_index import (
     upsert_columns,
 )
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.inventory import TileGroup, TileKey
 from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
     BBox,
@@ -49,7 +49,6 @@ from tileferry.domain.tiles import (
     TileMetadata,
     TileRange,
     VotingStatus,
-    build_capture_source,
     move_status,
 )
 
@@ -74,10 +73,9 @@ def build_reopen_sql(tile_id: TileId) -> str:
 
 
 @define(kw_only=True)
-class PostgresTileMetadataStore:
+class PostgresTileMetadataStore(PostgresTileCounts):
     """Stores tiles as rows. Inserts are buffered until ``flush`` writes them as one group."""
 
-    database: Database
     clock: Clock
     freshness: FreshnessRule = field(factory=FreshnessRule)
     _waiting: list[TileRow] = field(factory=list, init=False)
@@ -130,12 +128,6 @@ class PostgresTileMetadataStore:
         with self.database.read_connection() as connection:
             row = connection.execute(select(tiles).where(match_tile(tile_id))).mappings().first()
         return None if row is None else metadata_from_row(row)
-
-    @repeat_when_lost
-    def count(self) -> int:
-        """Return the number of visible tiles."""
-        with self.database.read_connection() as connection:
-            return int(connection.execute(select(func.count()).select_from(tiles)).scalar_one())
 
     def query_by_bbox(
         self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
@@ -196,35 +188,6 @@ class PostgresTileMetadataStore:
         query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
         for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
             yield from page
-
-    @repeat_when_lost
-    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
-        """Return the number and size of the tiles, by source or by zoom level, sorted."""
-        column = tiles.c.source if key is TileKey.SOURCE else tiles.c.zoom
-        size = func.sum(tiles.c.byte_length)
-        query = select(column, func.count(), size).group_by(column).order_by(column)
-        with self.database.read_connection() as connection:
-            return [
-                TileGroup(name=str(name), tiles=count, size_bytes=int(total))
-                for name, count, total in connection.execute(query)
-            ]
-
-    @repeat_when_lost
-    def count_pending(self, flight_id: str) -> int:
-        """Return the number of a flight's pending tiles."""
-        query = select(func.count()).where(*_match_flight(flight_id, VotingStatus.PENDING))
-        with self.database.read_connection() as connection:
-            return int(connection.execute(query).scalar_one())
-
-    def count_captured(self, flight_id: str) -> dict[VotingStatus, int]:
-        """Return the number of tiles a flight captured, by voting status."""
-        query = (
-            select(tiles.c.voting_status, func.count())
-            .where(tiles.c.source == build_capture_source(flight_id))
-            .group_by(tiles.c.voting_status)
-        )
-        with self.database.read_connection() as connection:
-            return {VotingStatus(status): count for status, count in connection.execute(query)}
 
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
         """Yield the given-up tiles of one flight or of all, sorted by flight."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from attrs import define, field
-from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy import Connection
 
 from tileferry.adapters.postgres.audit_log import append_events
 from tileferry.adapters.postgres.database import Database
@@ -67,7 +67,7 @@ class PostgresWorkStore:
     def open_unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
         """Run a block as one unit; its changes and audit events are committed together."""
         with self.database.transaction() as connection:
-            now = connection.execute(_NOW).scalar_one()
+            now = connection.exec_driver_sql(_NOW).scalar_one()
             unit = PostgresWorkUnit(
                 connection=connection,
                 now=now,
@@ -121,7 +121,7 @@ class PostgresWorkUnit:
         return self._fetch_runs(_OVERDUE, {"limit": limit, "grace": self.start_grace})
 
     def get_gate(self, source: str) -> SourceGate:
-        row = self.connection.execute(_GATE, {"source": source}).first()
+        row = self.connection.exec_driver_sql(_GATE, {"source": source}).first()
         return SourceGate(source=source, closed_until=None if row is None else row.closed_until)
 
     def get_partitions(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Partition]:
@@ -129,7 +129,7 @@ class PostgresWorkUnit:
         # One lock per query, not per date: a query can have many dates. Units that need other dates
         # of the query wait too.
         self._reserve({f"{key.source}/{key.customer_id}/{key.query_name}" for key in keys})
-        rows = self.connection.execute(_PARTITIONS, key_arrays(keys))
+        rows = self.connection.exec_driver_sql(_PARTITIONS, key_arrays(keys))
         return {found.key: found for found in map(partition_from_row, rows)}
 
     def find_partition_by_run(self, run_id: RunId) -> Partition | None:
@@ -138,7 +138,7 @@ class PostgresWorkUnit:
 
     def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
         """Return failed partitions whose automatic retry is due."""
-        rows = self.connection.execute(_DUE_PARTITIONS, {"limit": limit})
+        rows = self.connection.exec_driver_sql(_DUE_PARTITIONS, {"limit": limit})
         return [partition_from_row(row) for row in rows]
 
     def _reserve(self, names: Iterable[str]) -> None:
@@ -147,15 +147,15 @@ class PostgresWorkUnit:
         A row that does not exist yet cannot be locked itself.
         """
         for name in sorted(names):
-            self.connection.execute(_RESERVE, {"name": name})
+            self.connection.exec_driver_sql(_RESERVE, {"name": name})
 
-    def _fetch_runs(self, query: TextClause, values: Mapping[str, object]) -> list[Run]:
-        rows: Sequence[Row[Any]] = self.connection.execute(query, values).all()
+    def _fetch_runs(self, query: str, values: Mapping[str, object]) -> list[Run]:
+        rows: Sequence[Any] = self.connection.exec_driver_sql(query, dict(values)).all()
         self._began.update((row.run_id, row.began_at) for row in rows if row.began_at is not None)
         return [run_from_row(row) for row in rows]
 
-    def _fetch_partition(self, query: TextClause, values: Mapping[str, object]) -> Partition | None:
-        row = self.connection.execute(query, values).first()
+    def _fetch_partition(self, query: str, values: Mapping[str, object]) -> Partition | None:
+        row = self.connection.exec_driver_sql(query, dict(values)).first()
         return None if row is None else partition_from_row(row)
 
     # Saving
@@ -212,7 +212,7 @@ class PostgresWorkUnit:
         run_ids = find_retried_runs(self.run_changes)
         if not run_ids:
             return {}
-        rows = self.connection.execute(_FAILURES, {"run_ids": run_ids})
+        rows = self.connection.exec_driver_sql(_FAILURES, {"run_ids": run_ids})
         return {
             RunId(row.run_id): PastFailures(count=row.failed, waited_s=row.waited_s) for row in rows
         }
@@ -235,48 +235,48 @@ class PostgresWorkUnit:
             [{"source": gate.source, "closed_until": gate.closed_until} for gate in self._gates],
         )
         if any(is_due(change.after, change.at) for change in self.run_changes):
-            self.connection.execute(_NOTIFY)
+            self.connection.exec_driver_sql(_NOTIFY)
 
-    def _execute(self, statement: TextClause, rows: Sequence[Mapping[str, object]]) -> None:
+    def _execute(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         if rows:
-            self.connection.execute(statement, rows)
+            self.connection.exec_driver_sql(statement, list(map(dict, rows)))
 
 
-_NOW = text("SELECT now()")
-_RESERVE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
-_NOTIFY = text(f"NOTIFY {CHANNEL}")
+_NOW = "SELECT now()"
+_RESERVE = "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))"
+_NOTIFY = f"NOTIFY {CHANNEL}"
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # interpolates constants only, here and below
-_RUN = text(f"{_RUNS} WHERE run_id = :run_id FOR UPDATE")
-_SOME_RUNS = text(f"{_RUNS} WHERE run_id = ANY (:run_ids) ORDER BY run_id FOR UPDATE")
-_UNFINISHED = text(
-    f"{_RUNS} WHERE dedupe_key = :dedupe_key"
+_RUN = f"{_RUNS} WHERE run_id = %(run_id)s FOR UPDATE"
+_SOME_RUNS = f"{_RUNS} WHERE run_id = ANY (%(run_ids)s) ORDER BY run_id FOR UPDATE"
+_UNFINISHED = (
+    f"{_RUNS} WHERE dedupe_key = %(dedupe_key)s"
     " AND (status IN ('discovered', 'processing') OR next_retry_at IS NOT NULL) FOR UPDATE"
 )
 # After a crash of one of its processes, a server restarts all but its first one.
-_OVERDUE = text(
+_OVERDUE = (
     f"{_RUNS} WHERE lease_expires_at <= now()"  # noqa: S608
     " AND statement_timestamp() - greatest(pg_postmaster_start_time(),"
-    " (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer')) >= :grace"
-    " ORDER BY lease_expires_at, run_id LIMIT :limit FOR UPDATE SKIP LOCKED"
+    " (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'))"
+    " >= %(grace)s ORDER BY lease_expires_at, run_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
 )
-_FAILURES = text(
+_FAILURES = (
     "SELECT run_id, count(*) AS failed, coalesce(sum(delay_s), 0.0) AS waited_s FROM run_attempts"
-    " WHERE run_id = ANY (:run_ids) AND outcome = 'error' GROUP BY run_id"
+    " WHERE run_id = ANY (%(run_ids)s) AND outcome = 'error' GROUP BY run_id"
 )
-_GATE = text("SELECT closed_until FROM source_gates WHERE source = :source FOR UPDATE")
-_SAVE_GATE = text("UPDATE source_gates SET closed_until = :closed_until WHERE source = :source")
+_GATE = "SELECT closed_until FROM source_gates WHERE source = %(source)s FOR UPDATE"
+_SAVE_GATE = "UPDATE source_gates SET closed_until = %(closed_until)s WHERE source = %(source)s"
 _PARTITIONS_FROM = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
-_PARTITION_OF = text(f"{_PARTITIONS_FROM} WHERE last_run_id = :run_id FOR UPDATE")
+_PARTITION_OF = f"{_PARTITIONS_FROM} WHERE last_run_id = %(run_id)s FOR UPDATE"
 # Locks in id order, so that units with overlapping keys cannot deadlock.
-_PARTITIONS = text(
-    f"{_PARTITIONS_FROM} JOIN unnest(CAST(:sources AS text[]), CAST(:customer_ids AS text[]),"
-    " CAST(:query_names AS text[]), CAST(:logical_dates AS date[]))"
+_PARTITIONS = (
+    f"{_PARTITIONS_FROM} JOIN unnest(CAST(%(sources)s AS text[]), CAST(%(customer_ids)s AS text[]),"
+    " CAST(%(query_names)s AS text[]), CAST(%(logical_dates)s AS date[]))"
     " AS wanted(source, customer_id, query_name, logical_date)"
     " USING (source, customer_id, query_name, logical_date)"
     " ORDER BY id FOR UPDATE OF partitions"
 )
-_DUE_PARTITIONS = text(
+_DUE_PARTITIONS = (
     f"{_PARTITIONS_FROM} JOIN partition_retries ON partition_id = id"
     " WHERE next_run_at <= now() AND status = 'failed'"
-    " ORDER BY next_run_at, id LIMIT :limit FOR UPDATE OF partitions SKIP LOCKED"
+    " ORDER BY next_run_at, id LIMIT %(limit)s FOR UPDATE OF partitions SKIP LOCKED"
 )

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from attrs import define, field
 
-from tileferry.adapters.system.threads import wait
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # most commands never wait
+    from tileferry.adapters.system.threads import wait
 
 
 class SystemClock:

@@ -7,7 +7,7 @@ from attrs import define, frozen
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.flights import FlightBook
-from tileferry.application.ports.inventory import TileInventory
+from tileferry.application.ports.inventory import TileCounts
 from tileferry.domain.errors import NotFoundError, ProtectedFlightError, Remedy
 from tileferry.domain.tiles import (
     BBox,
@@ -61,7 +61,7 @@ class FlightRegister:
     """The use cases of flights. Removing protection from a pinned flight needs a reason."""
 
     book: FlightBook
-    tiles: TileInventory
+    tiles: TileCounts
     clock: Clock
 
     def list_summaries(self) -> list[FlightSummary]:

@@ -1,6 +1,6 @@
 """Queries of runs, partitions, sources and raw partitions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
@@ -83,7 +83,7 @@ class WorkInspector:
     """Reads without locks, so a concurrent change may show in only one part of the result."""
 
     books: WorkReader
-    raw: RawFinder
+    raw: Callable[[], RawFinder]
     policies: WorkPolicies
     budget: RetryBudget = QUEUE_BUDGET
     """The limits of every source's retry budget."""
@@ -113,7 +113,7 @@ class WorkInspector:
             verdicts=self.books.list_partition_attempts(key),
             planned=self.books.find_planned_retry(key),
             terminal=self.find_terminal_reason(partition, now),
-            has_raw=self.raw.find_newest(key) is not None,
+            has_raw=self.raw().find_newest(key) is not None,
         )
 
     def find_terminal_reason(

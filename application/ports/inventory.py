@@ -28,8 +28,8 @@ class TileGroup:
     size_bytes: int
 
 
-class TileInventory(Protocol):
-    """Counts and lists visible tiles."""
+class TileCounts(Protocol):
+    """Counts visible tiles."""
 
     def count(self) -> int:
         """Return how many tiles there are."""
@@ -46,6 +46,10 @@ class TileInventory(Protocol):
     def count_captured(self, flight_id: str) -> Mapping[VotingStatus, int]:
         """Return how many tiles a flight captured, by voting status."""
         ...
+
+
+class TileInventory(TileCounts, Protocol):
+    """Counts and lists visible tiles."""
 
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
         """Yield the giveups of one flight or of all, ordered by flight."""

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
-from tileferry.domain.partitions.manifest import SealedPartition
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.runs import (
     Run,
     RunAttempt,
@@ -23,6 +22,10 @@ from tileferry.domain.runs import (
 )
 from tileferry.domain.state_machine import Change
 from tileferry.domain.validation import aware, text
+
+with import_on_call(globals()):  # not needed to list runs
+    from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus
+    from tileferry.domain.partitions.manifest import SealedPartition
 
 ALL_KINDS = tuple(RunKind)
 NO_PROGRESS: Mapping[RunId, RunProgress] = MappingProxyType({})

@@ -16,7 +16,6 @@ with export_lazily(globals()):
         parse_tile_path,
     )
     from tileferry.domain.tiles.coverage import (
-        AREA_TILES_MAX,
         TileCoverage,
         TileRange,
         TileSet,
@@ -32,7 +31,6 @@ with export_lazily(globals()):
         determine_download_outcome,
     )
     from tileferry.domain.tiles.envelope import (
-        BATCH_TILES_MAX,
         Batch,
         EnvelopeTile,
         SignedEnvelope,
@@ -66,6 +64,7 @@ with export_lazily(globals()):
         SectorClass,
     )
     from tileferry.domain.tiles.geojson import parse_geojson_bbox
+    from tileferry.domain.tiles.limits import AREA_TILES_MAX, BATCH_TILES_MAX, TILE_BYTES_MAX
     from tileferry.domain.tiles.listing import (
         ListingLimits,
         ListingPage,
@@ -73,7 +72,6 @@ with export_lazily(globals()):
     )
     from tileferry.domain.tiles.mercator import tile_at, tile_bounds
     from tileferry.domain.tiles.metadata import (
-        TILE_BYTES_MAX,
         BlobLocation,
         BlobRef,
         NewTile,

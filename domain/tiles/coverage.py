@@ -6,6 +6,7 @@ from attrs import define, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
+from tileferry.domain.tiles.limits import AREA_TILES_MAX
 from tileferry.domain.tiles.mercator import (
     block_bounds,
     first_index,
@@ -142,10 +143,6 @@ class TileCoverage:
             if start < part.count:
                 yield from part.tiles(source, start=start)
             start = max(0, start - part.count)
-
-
-AREA_TILES_MAX = 50_000_000
-"""About 6 MB as a bit set and 1 TB of imagery. A larger area is certainly a mistake."""
 
 
 def check_area_size(coverage: TileCoverage) -> None:

@@ -16,7 +16,7 @@ from tileferry.domain.tiles.area import Area
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.gates import SectorClass
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
+from tileferry.domain.tiles.limits import TILE_BYTES_MAX
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import (
     as_float,

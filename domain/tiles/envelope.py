@@ -13,7 +13,8 @@ from attrs import field, frozen
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX, TileMetadata
+from tileferry.domain.tiles.limits import BATCH_TILES_MAX, TILE_BYTES_MAX
+from tileferry.domain.tiles.metadata import TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import (
     as_float,
@@ -28,7 +29,6 @@ from tileferry.domain.validation import (
     text,
 )
 
-BATCH_TILES_MAX = 1_000
 PUBLIC_KEY_BYTES, SIGNATURE_BYTES = 32, 64
 _MANIFEST_BYTES_MAX = BATCH_TILES_MAX * 1_024
 

@@ -8,10 +8,10 @@ from typing import assert_never
 from attrs import converters, field, frozen, validators
 
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
+from tileferry.domain.tiles.limits import MIN_M_PER_PX
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import as_float, check_aware, number, positive
 
-MIN_M_PER_PX = 0.5
 _DEFAULT_MIN: float | None = MIN_M_PER_PX
 
 

@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.gates import FUTURE_TOLERANCE, FreshnessLabel, SectorClass
+from tileferry.domain.tiles.limits import TILE_BYTES_MAX
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.voting import VotingStatus
 from tileferry.domain.validation import (
@@ -25,10 +26,6 @@ from tileferry.domain.validation import (
 
 if TYPE_CHECKING:
     from attrs import Attribute
-
-
-TILE_BYTES_MAX = 64 * 1024 * 1024
-"""The maximum size of a tile. A larger one is rejected before it is read."""
 
 
 BlobLocation: TypeAlias = tuple[int, int]

@@ -15,7 +15,7 @@ from zlib import crc32
 from attrs import define, frozen
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
+from tileferry.domain.tiles.limits import TILE_BYTES_MAX
 
 SIDE_PX_MAX = 4_096
 """Tiles have 256 or 512 pixels a side; a program that decodes one must not run out of memory."""

@@ -6,10 +6,8 @@ the requests were made.
 
 from attrs import evolve, field, frozen
 
+from tileferry.domain.tiles.limits import REQUESTS_PER_S_MAX, REQUESTS_PER_S_MIN
 from tileferry.domain.validation import number
-
-REQUESTS_PER_S_MIN = 0.01
-REQUESTS_PER_S_MAX = 100.0
 
 
 @frozen(kw_only=True)

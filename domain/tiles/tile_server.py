@@ -8,10 +8,16 @@ from attrs import field, frozen
 
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
 from tileferry.domain.tiles.capture import compute_ground_resolution
-from tileferry.domain.tiles.coverage import AREA_TILES_MAX, TileCoverage
+from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.download import TileSummary
+from tileferry.domain.tiles.limits import (
+    AREA_TILES_MAX,
+    ESTIMATED_TILE_BYTES,
+    REQUESTS_PER_S,
+    TILE_BYTES_MAX,
+    TILES_PER_DOWNLOAD,
+)
 from tileferry.domain.tiles.listing import ListingPage
-from tileferry.domain.tiles.metadata import TILE_BYTES_MAX
 from tileferry.domain.tiles.request_limits import RequestSpacing
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.tiles.tile_template import TileTemplate
@@ -84,10 +90,6 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
         )
 
 
-ESTIMATED_TILE_BYTES = 25_000
-TILES_PER_DOWNLOAD = 100_000
-REQUESTS_PER_S = 5.0
-"""The default rate, low enough for a server with many users."""
 PAGE_TILES = 1_000
 _CURSOR_DIGITS_MAX = len(str(AREA_TILES_MAX))
 

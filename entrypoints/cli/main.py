@@ -4,20 +4,20 @@ Modules that only errors need are imported on an error, to keep the help fast.
 """
 
 import gc
-import io
-import signal
-import sys
-from collections.abc import Sequence
 
-from tileferry.entrypoints.cli.tree import APP_NAME, app
+# A command imports more than 100,000 lasting objects; frequent collections over them are slow.
+gc.set_threshold(50_000)
 
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A command imports more than 100,000 lasting objects; frequent collections over them are slow."""
+import io  # noqa: E402  # not before
+import signal  # noqa: E402  # as above
+import sys  # noqa: E402  # as above
+from collections.abc import Sequence  # noqa: E402  # as above
+
+from tileferry.entrypoints.cli.tree import APP_NAME, app  # noqa: E402  # as above
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; any failure becomes one line and an exit code."""
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     for stream in (sys.stdout, sys.stderr):  # accept characters that its encoding lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 from attrs import evolve, frozen
 
-from tileferry.domain.audit import AuditEvent, get_policy_name
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
     DOWNLOAD_SESSION_POLICY,
@@ -25,6 +25,9 @@ from tileferry.domain.retry import (
 )
 from tileferry.entrypoints.config.retry_overrides import apply_changes, build_category_policies
 from tileferry.entrypoints.config.sections import C11Config, Config
+
+with import_on_call(globals()):
+    from tileferry.domain.audit import AuditEvent, get_policy_name
 
 POLICY_FIELDS = [
     field.name

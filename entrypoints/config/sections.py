@@ -9,8 +9,8 @@ from platformdirs import user_log_path
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import DOWNLOAD_SESSION_POLICY, REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET
-from tileferry.domain.tiles import BATCH_TILES_MAX, TILE_BYTES_MAX, TileTemplate
-from tileferry.domain.tiles.gates import MIN_M_PER_PX
+from tileferry.domain.tiles import TileTemplate
+from tileferry.domain.tiles.limits import BATCH_TILES_MAX, MIN_M_PER_PX, TILE_BYTES_MAX
 from tileferry.domain.validation import DURATION_MAX, integer, number
 from tileferry.entrypoints.config.audit import (
     AuditConfig,

@@ -5,21 +5,22 @@ from datetime import date
 from attrs import field, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import (
+from tileferry.domain.lazy_imports import import_on_call
+from tileferry.domain.tiles import TileTemplate
+from tileferry.domain.tiles.limits import (
     AREA_TILES_MAX,
-    TILE_BYTES_MAX,
-    RequestSpacing,
-    TileServer,
-    TileTemplate,
-)
-from tileferry.domain.tiles.request_limits import REQUESTS_PER_S_MAX, REQUESTS_PER_S_MIN
-from tileferry.domain.tiles.tile_server import (
     ESTIMATED_TILE_BYTES,
     REQUESTS_PER_S,
+    REQUESTS_PER_S_MAX,
+    REQUESTS_PER_S_MIN,
+    TILE_BYTES_MAX,
     TILES_PER_DOWNLOAD,
 )
 from tileferry.domain.validation import integer, number, parse_date
 from tileferry.entrypoints.config.fields import doc
+
+with import_on_call(globals()):
+    from tileferry.domain.tiles import RequestSpacing, TileServer
 
 _CONTACT_CHARS_MAX = 200
 

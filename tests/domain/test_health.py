@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 from attrs import evolve
 
@@ -14,6 +15,7 @@ from tileferry.domain.errors import (
     SatelliteProviderError,
 )
 from tileferry.domain.health import CheckStatus
+from tileferry.domain.server_settings import ServerSettings
 from tileferry.domain.tiles import ProviderFault
 from tileferry.domain.tiles.cache_binding import CacheFit
 
@@ -204,7 +206,7 @@ def test_undelivered_audit_events_are_warnings() -> None:
     assert found[0].found == "not delivered: postgres-1: 2 events"
 
 
-STRONG = health.ServerSettings(
+STRONG = ServerSettings(
     fsync=True,
     full_page_writes=True,
     synchronous_commit=True,
@@ -242,6 +244,12 @@ def test_weak_server_settings_are_warnings(
     for finding, (subject, verdict, words) in zip(found, expected, strict=True):
         assert (finding.subject, finding.verdict) == (subject, verdict)
         assert words in finding.found
+
+
+def test_only_a_strong_server_is_ordinary() -> None:
+    assert STRONG.is_ordinary
+    for name, value in attrs.asdict(STRONG).items():
+        assert not evolve(STRONG, **{name: not value}).is_ordinary, name
 
 
 def test_start_of_a_command_reports_only_what_breaks_a_promise() -> None:

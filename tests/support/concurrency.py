@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from support.control_plane import ControlPlane, create_postgres_control_plane
 from tileferry.adapters.postgres import Database
+from tileferry.adapters.postgres.session import SessionLimits
 from tileferry.domain.errors import TileManagerError
 
 CONTROL_PLANES = 8
@@ -52,7 +53,7 @@ def run_concurrently(
 @contextmanager
 def hold_lock(database_url: str, statement: str) -> Iterator[Database]:
     """Be a session that has locked something; give a database where others do not wait long."""
-    database = Database.from_url(database_url, lock_timeout_s=0.2)
+    database = Database.from_url(database_url, limits=SessionLimits(lock_timeout_s=0.2))
     try:
         with database.transaction() as connection:
             connection.execute(text(statement))

@@ -30,7 +30,7 @@ from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder, 
 from tileferry.domain.errors import ArchiveError, InvalidValueError, StorageError
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import TILE_BYTES_MAX, TileId
-from tileferry.domain.tiles.coverage import AREA_TILES_MAX
+from tileferry.domain.tiles.limits import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_id import check_zoom
 
 _KEY = ("zoom_level", "tile_column", "tile_row")

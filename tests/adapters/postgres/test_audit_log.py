@@ -70,7 +70,7 @@ def test_entries_about_a_subject_use_an_index(database: Database, log: PostgresA
     assert [entry.sequence for entry in log.find_entries("key-77")] == [3_078]
     asked = {"subject": "corr-77", "after": 0, "limit": PAGE_ROWS}
     with database.read_connection() as connection:
-        plan = connection.execute(text(f"EXPLAIN {_ABOUT.text}"), asked).scalars().all()
+        plan = connection.exec_driver_sql(f"EXPLAIN {_ABOUT}", asked).scalars().all()
     for index in ("audit_log_by_correlation", "audit_log_by_subject", "audit_log_pkey"):
         assert index in "\n".join(plan)
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from attrs import evolve
 from sqlalchemy import text
 from support.proxies import Cut, PostgresProxy
 from support.tile_rows import TILE, create_metadata_store, create_tile, get_tile, store_tiles
@@ -91,7 +92,7 @@ def test_invariant_10_unresolvable_commit_raises_an_unknown_outcome(
     database: Database, proxy: PostgresProxy, database_url: str
 ) -> None:
     store_tiles(create_metadata_store(database), create_tile())
-    cut_off = Database(Database.from_url(proxy.get_proxied_url(database_url)).engine, resolve_s=0.3)
+    cut_off = evolve(Database.from_url(proxy.get_proxied_url(database_url)), resolve_s=0.3)
     store = create_metadata_store(cut_off)
     assert store.get_metadata(TILE) is not None
     proxy.cut_at_commit(Cut.AFTER_COMMIT)

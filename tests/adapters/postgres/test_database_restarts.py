@@ -110,7 +110,7 @@ def _is_reachable(database: Database) -> bool:
 def test_interrupted_statement_changes_nothing(database: Database, function: str) -> None:
     store = create_metadata_store(database)
     store_tiles(store, create_tile())
-    other = Database(database.engine)
+    other = Database(database.connections)
     # It waits for a row that this transaction holds; meanwhile somebody ends it.
     with other.transaction() as holding:
         holding.execute(text("SELECT 1 FROM tiles FOR UPDATE"))

@@ -14,6 +14,7 @@ from support.postgres_idempotency import claim_key, create_idempotency_store
 from support.proxies import Cut, PostgresProxy
 
 from tileferry.adapters.postgres import Database, PostgresAuditLog, downgrade, upgrade
+from tileferry.adapters.postgres.session import SessionLimits
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.idempotency import InProgress
 
@@ -36,7 +37,9 @@ def read_limits(database: Database) -> tuple[str, ...]:
 @pytest.fixture
 def impatient_database(database_url: str) -> Iterator[Database]:
     """The test's own database, for somebody with little patience."""
-    database = Database.from_url(database_url, lock_timeout_s=0.2, statement_timeout_s=0.8)
+    database = Database.from_url(
+        database_url, limits=SessionLimits(lock_timeout_s=0.2, statement_timeout_s=0.8)
+    )
     yield database
     database.close()
 
@@ -130,7 +133,10 @@ def test_invariant_10_lock_timeout_leaves_a_lost_batch_unresolved(
 ) -> None:
     """The first try may still be waiting on the server: no lock is no proof that it failed."""
     far = evolve(
-        Database.from_url(proxy.get_proxied_url(database_url), lock_timeout_s=0.2), resolve_s=0.6
+        Database.from_url(
+            proxy.get_proxied_url(database_url), limits=SessionLimits(lock_timeout_s=0.2)
+        ),
+        resolve_s=0.6,
     )
     log = PostgresAuditLog(database=far)
     log.read_head()

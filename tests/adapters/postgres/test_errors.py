@@ -192,11 +192,8 @@ def test_outdated_server_is_rejected(database: Database) -> None:
     def answer(
         _connection: object, _cursor: object, statement: str, parameters: object, *_: object
     ) -> tuple[str, object]:
-        answers = {
-            "SHOW server_version_num": "SELECT '140012'",
-            "SHOW server_version": "SELECT '14.12'",
-        }
-        return answers.get(statement, statement), parameters
+        is_version = "server_version_num" in statement
+        return "SELECT 140012, '14.12'" if is_version else statement, parameters
 
     assert database.check_server().startswith(str(server_process.MAJOR_VERSION))
     event.listen(database.engine, "before_cursor_execute", answer, retval=True)

@@ -25,6 +25,7 @@ from support.control_plane import (
 )
 
 from tileferry.adapters.postgres import Database
+from tileferry.adapters.postgres.session import SessionLimits
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import DatabaseError, RateLimitedError, SatelliteProviderError
@@ -92,7 +93,7 @@ def test_invariant_13_stalled_worker_in_a_transaction_loses_its_run(
     control_plane.submit_run()
     held = control_plane.claim_run()
     control_plane.pass_time(61)
-    still = Database.from_url(database_url, idle_timeout_s=0.3)
+    still = Database.from_url(database_url, limits=SessionLimits(idle_timeout_s=0.3))
 
     def stand_still() -> None:
         with create_postgres_control_plane(still).store.open_unit() as unit:

@@ -120,7 +120,7 @@ def test_invariant_15_every_declared_move_is_accepted(partition_tables: Partitio
         assert (change.transition, change.after.status) == (transition, after)
         with partition_tables.connection.begin_nested() as savepoint:
             _seal(partition_tables, change.after)
-            partition_tables.connection.execute(statement, to_partition_row(change))
+            partition_tables.connection.exec_driver_sql(statement, to_partition_row(change))
             savepoint.rollback()
 
 

@@ -32,7 +32,9 @@ def control_plane() -> ControlPlane:
 
 
 def inspection(desk: ControlPlane) -> WorkInspector:
-    return WorkInspector(books=desk.reader, raw=RecordedRuns(desk.reader), policies=desk.policies)
+    return WorkInspector(
+        books=desk.reader, raw=lambda: RecordedRuns(desk.reader), policies=desk.policies
+    )
 
 
 def test_run_is_shown_with_its_attempts(control_plane: ControlPlane) -> None:

@@ -42,7 +42,9 @@ def control_plane() -> ControlPlane:
 
 
 def inspection(desk: ControlPlane) -> WorkInspector:
-    return WorkInspector(books=desk.reader, raw=RecordedRuns(desk.reader), policies=desk.policies)
+    return WorkInspector(
+        books=desk.reader, raw=lambda: RecordedRuns(desk.reader), policies=desk.policies
+    )
 
 
 def explain_run(desk: ControlPlane, run: Run | RunId) -> str:

@@ -19,7 +19,7 @@ from tileferry.adapters.filesystem.archives.pmtiles_format import (
 )
 from tileferry.domain.archives.curve import get_level_start
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.coverage import AREA_TILES_MAX
+from tileferry.domain.tiles.limits import AREA_TILES_MAX
 from tileferry.domain.tiles.tile_id import ZOOM_MAX
 
 NUMBER_MAX = get_level_start(ZOOM_MAX + 1) - 1

@@ -1,0 +1,97 @@
+"""What commands read with: the database, and the queries of runs, partitions and flights.
+
+These parts are wired here, not in the container: importing its library takes three times as long as
+starting Python, and a command that lists something needs nothing else of the container.
+"""
+
+import logging
+from functools import cached_property
+
+from tileferry.domain.lazy_imports import import_on_call
+from tileferry.entrypoints.config import Config, SinkName
+from tileferry.entrypoints.database import forgo_patience, open_database
+
+with import_on_call(globals()):
+    from tileferry.adapters.filesystem import FileRawSink
+    from tileferry.adapters.postgres import (
+        Database,
+        PostgresFlightBook,
+        PostgresTileCounts,
+        PostgresWorkReader,
+    )
+    from tileferry.application.cache.flights import FlightRegister
+    from tileferry.application.control.policies import WorkPolicies
+    from tileferry.application.control.queries import PartitionDataReader, WorkInspector
+    from tileferry.application.ports import Clock
+    from tileferry.application.ports.progress import ProgressListener
+    from tileferry.domain.retry import RetryBudget
+    from tileferry.entrypoints.factories import build_queue_budget, build_work_policies
+
+
+class ReadingParts:
+    """Builds each part once, on first use, and closes the database."""
+
+    def __init__(self, config: Config, clock: Clock, progress: ProgressListener) -> None:
+        self._config, self._clock, self._progress = config, clock, progress
+
+    @cached_property
+    def database(self) -> Database:
+        return open_database(self._config, clock=self._clock, progress=self._progress)
+
+    @cached_property
+    def control_database(self) -> Database:
+        """For the queue, which waits by itself, and for the audit log, which must not block."""
+        return forgo_patience(self.database)
+
+    @cached_property
+    def flight_book(self) -> PostgresFlightBook:
+        """Commits changes with their events when the audit log is in Postgres."""
+        audited = SinkName.POSTGRES in self._config.audit.sinks
+        return PostgresFlightBook(database=self.database, audited=audited)
+
+    @cached_property
+    def tile_counts(self) -> PostgresTileCounts:
+        return PostgresTileCounts(database=self.database)
+
+    @cached_property
+    def flights(self) -> FlightRegister:
+        return FlightRegister(book=self.flight_book, tiles=self.tile_counts, clock=self._clock)
+
+    @cached_property
+    def queue_budget(self) -> RetryBudget:
+        return build_queue_budget(self._config)
+
+    @cached_property
+    def work_policies(self) -> WorkPolicies:
+        return build_work_policies(self._config)
+
+    @cached_property
+    def work_reader(self) -> PostgresWorkReader:
+        return PostgresWorkReader(database=self.control_database, budget=self.queue_budget)
+
+    @cached_property
+    def raw_sink(self) -> FileRawSink:
+        return FileRawSink(
+            root=self._config.partitions.raw_root,
+            clock=self._clock,
+            logger=logging.getLogger("tileferry.c11"),
+        )
+
+    @cached_property
+    def inspector(self) -> WorkInspector:
+        return WorkInspector(
+            books=self.work_reader,
+            raw=lambda: self.raw_sink,
+            policies=self.work_policies,
+            budget=self.queue_budget,
+        )
+
+    @cached_property
+    def partition_data(self) -> PartitionDataReader:
+        reader = self.work_reader
+        return PartitionDataReader(partitions=reader, raw=reader, sink=self.raw_sink)
+
+    def close(self) -> None:
+        """Close the database, if it was opened."""
+        if "database" in self.__dict__:
+            self.database.close()
