@@ -118,11 +118,11 @@ class MemoryWork:
         self, *, kinds: Sequence[RunKind] = ALL_KINDS, sources: Sequence[str] | None = None
     ) -> float | None:
         """Return the seconds until the next queued run may start."""
-        runs = (
+        runs = [
             run
             for run in self._books.runs.values()
             if run.kind in kinds and (sources is None or run.source in sources)
-        )
+        ]
         return compute_wait_s(runs, self.now(), self._books.gates.values())
 
     def renew(

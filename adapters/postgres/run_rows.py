@@ -227,12 +227,18 @@ CLAIM = f"""
     )
     SELECT *, pg_current_xact_id()::text FROM claimed
 """  # noqa: S608
-# The earliest start of a queued run: not before its retry is due, nor before its gate opens.
-NEXT_START = (
-    "SELECT extract(epoch FROM min(greatest(next_retry_at, closed_until, now())) - now())"  # noqa: S608
-    " AS wait_s FROM runs JOIN source_gates AS g USING (source)"
-    f" WHERE (ready OR next_retry_at IS NOT NULL) AND kind = ANY (%(kinds)s) AND {_IS_WANTED}"
-)
+# The earliest start of a queued run: not before its retry is due, nor before its gate opens. A run
+# with an expired lease counts as due: the next sweep that may rescue it queues it.
+NEXT_START = f"""
+    SELECT CASE WHEN EXISTS (
+        SELECT FROM runs AS g
+        WHERE lease_expires_at <= now() AND kind = ANY (%(kinds)s) AND {_IS_WANTED}
+    ) THEN 0 ELSE (
+        SELECT extract(epoch FROM min(greatest(next_retry_at, closed_until, now())) - now())
+        FROM runs JOIN source_gates AS g USING (source)
+        WHERE (ready OR next_retry_at IS NOT NULL) AND kind = ANY (%(kinds)s) AND {_IS_WANTED}
+    ) END AS wait_s
+"""  # noqa: S608
 # Compares claims as text: for a join on rows the planner estimates two rows.
 _CLAIMED = (
     "run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"

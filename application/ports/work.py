@@ -55,7 +55,8 @@ class RunQueue(Protocol):
     ) -> float | None:
         """Return the seconds until the next queued run may start; ``None`` if none is queued.
 
-        It is 0 while a run is due, even if that run still waits for a token.
+        It is 0 while a run is due, even if that run still waits for a token, and while the lease of
+        a run has expired: a sweep will queue that run.
         """
         ...
 

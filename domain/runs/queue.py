@@ -1,6 +1,6 @@
 """Queue order, source gates and the retry budget of a source."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from tileferry.domain.retry import (
     cap_retry_after,
 )
 from tileferry.domain.runs.run import Run, RunId, RunKind, RunPriority, RunStatus, is_due
+from tileferry.domain.runs.transitions import is_lease_expired
 from tileferry.domain.validation import aware, check_aware, name
 
 
@@ -126,12 +127,15 @@ def admit_due_retries(waiting: Iterable[Run], now: datetime) -> list[Run]:
 
 
 def compute_wait_s(
-    runs: Iterable[Run], now: datetime, gates: Iterable[SourceGate] = ()
+    runs: Collection[Run], now: datetime, gates: Iterable[SourceGate] = ()
 ) -> float | None:
     """Return the seconds until the first of these runs may start; ``None`` if none is queued.
 
-    It is 0 for a run that is due, even if it still waits for a token.
+    It is 0 for a run that is due, even if it still waits for a token, and for a run whose lease has
+    expired: the next sweep queues it.
     """
+    if any(is_lease_expired(run, now) for run in runs):
+        return 0.0
     opens_at = {gate.source: gate.closed_until or now for gate in gates}
     waits = [
         (max(now, run.next_retry_at or now, opens_at.get(run.source, now)) - now).total_seconds()

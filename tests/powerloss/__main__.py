@@ -24,7 +24,16 @@ from support.provider import RunningProvider, serve_provider
 
 from powerloss.checks import DiskCheck, Sent
 from powerloss.images import DiskHistory, Moment, PowerCut, choose_cuts
-from powerloss.site import AREAS, CAPTURED, PARTITIONS, POISONED, Promise, Site, read_promises
+from powerloss.site import (
+    AREAS,
+    CAPTURED,
+    LEASE_S,
+    PARTITIONS,
+    POISONED,
+    Promise,
+    Site,
+    read_promises,
+)
 from powerloss.storage import FileSystem, find_missing, mount_image, mount_logged
 from powerloss.syncs import BUGS, HIDDEN_BUGS
 from tileferry.adapters.postgres.embedded import EmbeddedServer
@@ -170,7 +179,7 @@ def check_cuts(recording: Recording, cuts: list[PowerCut], scratch: Path) -> Ite
                     mounted = mount_image(scratch / f"{name}.img", place, disks[name])
                     stack.enter_context(mounted)
                 check = DiskCheck(
-                    site=Site(disk=disk, provider_url=provider.url),
+                    site=Site(disk=disk, provider_url=provider.url, lease_s=LEASE_S),
                     promises=[promise for promise in promises if promise.at_s < cut_at_s],
                     sent=[batch for batch in recording.sent if batch.at_s < cut_at_s],
                     digests=recording.digests,

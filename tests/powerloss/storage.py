@@ -80,12 +80,16 @@ def mount_image(image: Path, mountpoint: Path, kind: FileSystem) -> Iterator[Pat
     mountpoint.mkdir(parents=True, exist_ok=True)
     device = run("losetup", "--find", "--show", image)
     try:
-        options = []
-        if kind.has_journal:  # it replays its journal; commits are left to the product
-            options = ["-o", "commit=300"]
-        else:
+        if not kind.has_journal:
             _repair(device)
-        run("mount", "-t", "ext4", *options, device, mountpoint)
+            run("mount", "-t", "ext4", device, mountpoint)
+        else:  # it replays its journal; commits are left to the product
+            mount = ("mount", "-t", "ext4", "-o", "commit=300", device, mountpoint)
+            try:
+                run(*mount)
+            except OSError:  # the superblock has two sectors, and one of them was lost
+                _repair(device)
+                run(*mount)
         try:
             yield mountpoint
         finally:
