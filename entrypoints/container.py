@@ -31,6 +31,7 @@ with import_on_call(globals()):
         PostgresCacheLedger,
         PostgresDatabaseCopies,
         PostgresEnvelopeStore,
+        PostgresMapIndex,
         PostgresTileMetadataStore,
         build_reopen_sql,
     )
@@ -61,6 +62,7 @@ with import_on_call(globals()):
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory
     from tileferry.application.cache.maintenance import CacheMaintenance
+    from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
     from tileferry.application.cache.verification import CacheVerification
     from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
@@ -431,6 +433,13 @@ class Container(containers.DeclarativeContainer):
         store=tile_store.provider,
         check_cache=cache_session.provided.check,
         progress=listener,
+    )
+    map_service = providers.Singleton(
+        MapService,
+        index=providers.Singleton(PostgresMapIndex, database=database),
+        open_store=tile_store.provider,
+        absent_tiles=absent_tiles,
+        clock=clock,
     )
     readiness = providers.Factory(
         ReadinessCheck,

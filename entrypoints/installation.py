@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
-from attrs import Attribute, define, evolve, field
+from attrs import Attribute, define, evolve, field, frozen
 from rich.console import Console
 
 from tileferry.application.ports.work import ALL_KINDS
@@ -49,6 +49,7 @@ with import_on_call(globals()):
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory, CacheStats
     from tileferry.application.cache.maintenance import CacheMaintenance
+    from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
     from tileferry.application.cache.verification import CacheVerification
     from tileferry.application.control.partition_control import PartitionControl
@@ -104,6 +105,23 @@ def _check_config(instance: object, attribute: "Attribute[Config]", value: objec
         )
 
 
+@frozen
+class _OneAtATime:
+    """The parts of a container. They are built on first use, and its library takes no lock."""
+
+    container: Container
+    lock: threading.RLock
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        build = getattr(self.container, name)
+
+        def build_alone(*arguments: Any, **named: Any) -> Any:
+            with self.lock:
+                return build(*arguments, **named)
+
+        return build_alone
+
+
 class _State(Enum):
     NEW = auto()
     OPEN = auto()
@@ -114,7 +132,8 @@ class _State(Enum):
 class Installation:
     """An open installation hands out use cases; each part is built when it is first needed.
 
-    Use it in a ``with`` block, or between ``open`` and ``close``, from one thread at a time.
+    Use it in a ``with`` block, or between ``open`` and ``close``. Threads may share it: a part is
+    built by one at a time.
     """
 
     config: Config = field(factory=load_config, validator=_check_config)
@@ -128,6 +147,7 @@ class Installation:
     """Shows warnings while the configured log file is written; without it, no logging is set up."""
     _reading: ReadingParts = field(init=False, repr=False)
     _built_container: Container | None = field(default=None, init=False, repr=False)
+    _building: threading.RLock = field(factory=threading.RLock, init=False, repr=False)
     _resources: ExitStack = field(factory=ExitStack, init=False, repr=False)
     _is_schema_checked: bool = field(default=False, init=False, repr=False)
     _has_delivered: bool = field(default=False, init=False, repr=False)
@@ -139,15 +159,16 @@ class Installation:
 
     @property
     def _container(self) -> Container:
-        if self._built_container is None:
-            self._built_container = Container(
-                config=self.config,
-                clock=self.clock,
-                listener=self.listener,
-                in_run=self.in_run,
-                reading=self._reading,
-            )
-        return self._built_container
+        with self._building:
+            if self._built_container is None:
+                self._built_container = Container(
+                    config=self.config,
+                    clock=self.clock,
+                    listener=self.listener,
+                    in_run=self.in_run,
+                    reading=self._reading,
+                )
+            return self._built_container
 
     def open(self) -> Self:
         """Open it; without a ``with`` block, call ``close`` at the end."""
@@ -368,6 +389,13 @@ class Installation:
         return self._checked.readiness()
 
     @property
+    def map_service(self) -> MapService:
+        """Reads tiles by their place, as a map server does; raise if the cache is another's."""
+        container = self._checked
+        container.cache_session().check()
+        return container.map_service()
+
+    @property
     def archive_export(self) -> ArchiveExport:
         """Writes tiles of the cache to an archive."""
         return self._checked.cache_export()
@@ -540,8 +568,9 @@ class Installation:
 
     @property
     def _opened(self) -> Container:
+        """The container; it builds its parts for one thread at a time."""
         self._require_open()
-        return self._container
+        return cast("Container", _OneAtATime(self._container, self._building))
 
     @property
     def _opened_reading(self) -> ReadingParts:
@@ -552,17 +581,18 @@ class Installation:
     def _checked_reading(self) -> ReadingParts:
         """The parts that read, after checking that the schema is current."""
         reading = self._opened_reading
-        if not self._is_schema_checked:
-            get_schema_status(reading.database).check()
-            self._is_schema_checked = True
-            self._deliver_left_events()
+        with self._building:
+            if not self._is_schema_checked:
+                get_schema_status(reading.database).check()
+                self._is_schema_checked = True
+                self._deliver_left_events()
         return reading
 
     @property
     def _checked(self) -> Container:
         """The container, after checking that the schema is current."""
         _ = self._checked_reading
-        return self._container
+        return self._opened
 
     def _deliver_left_events(self) -> None:
         """Deliver audit events that earlier processes left in an outbox."""

@@ -41,8 +41,10 @@ READ_BY_HAND = {
     "cligj": "BSD-3-Clause",
     "colorama": "BSD-3-Clause",
     "dependency-injector": "BSD-3-Clause",
+    "jinja2": "BSD-3-Clause",
     "mercantile": "BSD-3-Clause",
     "rasterio": "BSD-3-Clause",
+    "xstatic-leaflet": "BSD-2-Clause",
 }
 SCOPES = {"required": "always", "optional": "with an extra", "excluded": "development only"}
 """The scopes of CycloneDX, and when a package of each is installed."""

@@ -19,6 +19,7 @@ with export_lazily(globals()):
     from tileferry.adapters.memory.fetches import InlineFetchRunner, SequentialFetches
     from tileferry.adapters.memory.flights import MemoryFlightBook
     from tileferry.adapters.memory.idempotency import MemoryIdempotencyStore
+    from tileferry.adapters.memory.map_index import MemoryMapIndex
     from tileferry.adapters.memory.raw_sink import MemoryRawSink
     from tileferry.adapters.memory.tile_store import MemoryTileStore
     from tileferry.adapters.memory.tiles import (
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryIdempotencyStore",
     "MemoryJournal",
     "MemoryJournalStore",
+    "MemoryMapIndex",
     "MemoryRawSink",
     "MemorySpoolStore",
     "MemoryTileMetadataStore",

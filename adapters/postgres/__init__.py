@@ -17,6 +17,7 @@ with export_lazily(globals()):
     from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
     from tileferry.adapters.postgres.flights import PostgresFlightBook
     from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
+    from tileferry.adapters.postgres.map_index import PostgresMapIndex
     from tileferry.adapters.postgres.migrate import (
         SchemaStatus,
         downgrade,
@@ -48,6 +49,7 @@ __all__ = [
     "PostgresEnvelopeStore",
     "PostgresFlightBook",
     "PostgresIdempotencyStore",
+    "PostgresMapIndex",
     "PostgresRunQueue",
     "PostgresTileCounts",
     "PostgresTileMetadataStore",

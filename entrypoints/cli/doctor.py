@@ -49,7 +49,7 @@ def doctor_command(*, config: ConfigFile = None, json: JsonFlag = False) -> None
     if json:
         print_json("tileferry.doctor.v1", {"findings": [*map(_finding_to_json, findings)]})
     else:
-        stdout.print(f"\n{_summarize_findings(findings)}")
+        stdout.print(f"\n{summarize_findings(findings)}")
     failed = next((one for one in findings if one.verdict is CheckStatus.FAILED), None)
     if failed is None:
         raise typer.Exit(ExitCode.DONE)
@@ -123,17 +123,24 @@ def _get_style(verdict: "CheckStatus") -> str:
 
 
 def _finding_to_json(finding: "CheckResult") -> dict[str, str | None]:
-    from tileferry.entrypoints.cli.remedies import word_remedy
-
+    found, cure = describe_finding(finding)
     return {
         "subject": finding.subject,
         "verdict": finding.verdict,
-        "found": _word_found(finding),
-        "cure": None if finding.cure is None else word_remedy(finding.cure),
+        "found": found,
+        "cure": cure,
     }
 
 
-def _summarize_findings(findings: "Sequence[CheckResult]") -> str:
+def describe_finding(finding: "CheckResult") -> tuple[str, str | None]:
+    """Return what was found, and what to do about it, if anything."""
+    from tileferry.entrypoints.cli.remedies import word_remedy
+
+    return _word_found(finding), None if finding.cure is None else word_remedy(finding.cure)
+
+
+def summarize_findings(findings: "Sequence[CheckResult]") -> str:
+    """Return the result of all checks as one sentence."""
     from tileferry.domain.health import CheckStatus
 
     count = Counter(finding.verdict for finding in findings)

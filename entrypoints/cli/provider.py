@@ -103,13 +103,14 @@ def serve_command(
 
     check_environment()
     with require_extra("web", needed_by="provider"):
+        from tileferry.entrypoints.http_server import ListenAddress
         from tileferry.entrypoints.provider.app import (
             XYZ_ROUTE,
             ProviderSettings,
             get_default_produced_at,
         )
         from tileferry.entrypoints.provider.faults.rules import parse_flag, read_script
-        from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
+        from tileferry.entrypoints.provider.server import ProviderServer
 
     address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
     scripted = [] if faults_file is None else read_script(faults_file)

@@ -37,6 +37,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "policy": "Show, explain, simulate and tune retry policies.",
     },
     "Installation": {
+        "serve": "Serve the cache as a map, and the console, to browsers and ground stations.",
         "doctor": "Check this installation, and say how to fix what is wrong.",
         "config": "Show the effective settings, or write a configuration template.",
         "db": "Upgrade the schema, start and stop the embedded server, or open psql.",

@@ -27,6 +27,7 @@ with export_lazily(globals()):
         PartitionsConfig,
         WorkerConfig,
     )
+    from tileferry.entrypoints.config.serve import ServeConfig
     from tileferry.entrypoints.config.setting_names import ENV_PREFIX
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "NatsConfig",
     "PartitionsConfig",
     "Secret",
+    "ServeConfig",
     "SinkName",
     "StoreName",
     "TelemetryConfig",

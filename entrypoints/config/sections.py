@@ -32,6 +32,7 @@ from tileferry.entrypoints.config.fields import (
     to_secret,
 )
 from tileferry.entrypoints.config.retry_overrides import RetryConfig
+from tileferry.entrypoints.config.serve import ServeConfig
 from tileferry.entrypoints.config.xyz import XyzConfig
 
 PROVIDER_SOURCE = "satellite"
@@ -435,6 +436,7 @@ class Config:
     idempotency: IdempotencyConfig = field(factory=IdempotencyConfig)
     nats: NatsConfig = field(factory=NatsConfig)
     telemetry: TelemetryConfig = field(factory=TelemetryConfig)
+    serve: ServeConfig = field(factory=ServeConfig)
     log: LogConfig = field(factory=LogConfig)
     areas: dict[str, str] = field(
         factory=dict,

@@ -1,141 +1,39 @@
-"""Runs the provider: binds, announces its address, and stops cleanly and quickly."""
+"""Runs the provider; a stop releases every connection that a fault holds."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 
-import uvicorn
-from attrs import field, frozen
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tileferry.domain.addresses import is_loopback
-from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.validation import integer
+from tileferry.entrypoints.http_server import HttpServer, ListenAddress
 from tileferry.entrypoints.provider.app import ProviderSettings, ReferenceProvider
 from tileferry.entrypoints.provider.responses import Connections
 
-_GRACE_S = 2
-_BACKLOG = 2_048
-_PORT_MAX = 65_535
 
-
-@frozen(kw_only=True)
-class ListenAddress:
-    """The address to listen on and the certificate to use."""
-
-    host: str = "127.0.0.1"
-    port: int = field(default=0, validator=integer(0, _PORT_MAX))
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidValueError(
-                field="--tls-cert, --tls-key",
-                value=(self.tls_cert, self.tls_key),
-                problem="go together",
-                remedy="give both, or neither",
-            )
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
-
-
-class ProviderServer(uvicorn.Server):
+class ProviderServer(HttpServer):
     """A server for one provider; :meth:`run` blocks until :meth:`stop` or a signal."""
 
     def __init__(
         self, settings: ProviderSettings, address: ListenAddress, announce: Callable[[str], None]
     ) -> None:
         self._connections = Connections()
-        self._announce = announce
         self.provider = ReferenceProvider(settings, self._connections)
-        super().__init__(_build_uvicorn_config(self.provider, self._connections, address))
-        self._socket = _bind(address)
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        scheme = "http" if address.tls_cert is None else "https"
-        self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}"
+        super().__init__(
+            self.provider.app,
+            address,
+            announce,
+            http=_build_tracking_protocol(self._connections),
+        )
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until stopped."""
-        try:
-            asyncio.run(self.serve(sockets or [self._socket]))
-        finally:
-            self._socket.close()
-            self.provider.record.close()
-
-    def stop(self) -> None:
-        """Request a stop; thread-safe."""
-        self.should_exit = True
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start accepting connections and announce it."""
-        await super().startup(sockets)
-        self._announce(self.url)
+    def release(self) -> None:
+        """Close the record of requests."""
+        self.provider.record.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release every connection that a fault holds, then shut down as usual."""
         self._connections.stopping.set()
         await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a signal handler
-        """Treat a signal as the normal way to stop, not as an error."""
-        self.should_exit = True
-
-
-def _bind(address: ListenAddress) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # IPPROTO_TCP must be named, or asyncio leaves Nagle's algorithm on: 40 ms per response.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address.host, address.port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise InvalidValueError(
-            field="--host, --port",
-            value=f"{address.host}:{address.port}",
-            problem=f"cannot be listened on: {error.strerror or error}",
-            remedy="choose another port, or 0 for any that is free",
-        ) from error
-    return listener
-
-
-def _build_uvicorn_config(
-    provider: ReferenceProvider, connections: Connections, address: ListenAddress
-) -> uvicorn.Config:
-    # uvicorn's messages about connections broken by a fault are noise; our own log has the rest.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    config = uvicorn.Config(
-        provider.app,
-        http=_build_tracking_protocol(connections),
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-        ssl_certfile=address.tls_cert,
-        ssl_keyfile=address.tls_key,
-    )
-    try:
-        config.load()
-    except OSError as error:  # includes ssl.SSLError
-        raise InvalidValueError(
-            field="--tls-cert, --tls-key",
-            value=str(address.tls_cert),
-            problem=f"cannot be used: {error.strerror or error}",
-            remedy="give a PEM certificate (with its chain) and its PEM key",
-        ) from error
-    return config
 
 
 def _build_tracking_protocol(connections: Connections) -> type[HttpToolsProtocol]:

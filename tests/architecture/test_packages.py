@@ -15,9 +15,9 @@ NOT_SHIPPED = {"tests", "benchmarks", "simulation", "tools", "build", "dist"}
 # The pure parts of the standard library that the inner layers may use, and attrs.
 PURE = {
     "array", "attrs", "base64", "bisect", "builtins", "collections", "contextlib", "datetime",
-    "decimal", "email", "enum", "functools", "hashlib", "heapq", "html", "importlib", "inspect",
-    "ipaddress", "itertools", "json", "logging", "math", "operator", "pathlib", "re", "string",
-    "struct", "types", "typing", "unicodedata", "uuid", "zlib",
+    "decimal", "email", "enum", "functools", "hashlib", "heapq", "hmac", "html", "importlib",
+    "inspect", "ipaddress", "itertools", "json", "logging", "math", "operator", "pathlib", "re",
+    "string", "struct", "types", "typing", "unicodedata", "uuid", "zlib",
 }  # fmt: skip
 
 

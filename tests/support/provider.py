@@ -17,10 +17,11 @@ import httpx
 from attrs import define, field, frozen
 
 from support import contracts
+from tileferry.entrypoints.http_server import ListenAddress
 from tileferry.entrypoints.provider.app import ProviderSettings
 from tileferry.entrypoints.provider.faults.rules import parse_script
 from tileferry.entrypoints.provider.request_record import RequestLine, UploadLine
-from tileferry.entrypoints.provider.server import ListenAddress, ProviderServer
+from tileferry.entrypoints.provider.server import ProviderServer
 
 API_KEY = "canary-api-key"
 PRODUCED_AT = datetime(2026, 10, 1, tzinfo=UTC)

@@ -1,0 +1,8 @@
+"""Every page, in the order of the navigation."""
+
+from collections.abc import Sequence
+
+from tileferry.entrypoints.web import health, map, wmts  # noqa: A004  # named after the page
+from tileferry.entrypoints.web.site import Page
+
+PAGES: Sequence[Page] = (map.PAGE, health.PAGE, wmts.PAGE)

@@ -1,0 +1,107 @@
+// The one script of the console. Pages work without it: it adds live updates, the map and the theme.
+
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// theme
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = root.dataset.theme || (dark ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  // A cookie, so that the server sends the next page in the same theme.
+  document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+}
+$$("[data-theme-toggle]").forEach((button) => button.addEventListener("click", toggleTheme));
+
+// live updates: the server renders a fragment again, and escapes what is in it
+
+function watch(element) {
+  const source = new EventSource(element.dataset.live);
+  source.addEventListener("update", (event) => {
+    const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+    element.innerHTML = JSON.parse(event.data);
+    if (focused) document.getElementById(focused)?.focus();
+    element.classList.remove("outdated");
+    element.dispatchEvent(new CustomEvent("updated", { bubbles: true }));
+  });
+  source.addEventListener("failure", (event) => {
+    element.classList.add("outdated");
+    element.title = JSON.parse(event.data);
+  });
+  addEventListener("pagehide", () => source.close());
+}
+$$("[data-live]").forEach(watch);
+
+// forms that apply when a field changes
+
+$$("form[data-auto] select, form[data-auto] input").forEach((field) =>
+  field.addEventListener("change", () => field.form.requestSubmit()),
+);
+
+// the map
+
+function showMap(element) {
+  const view = JSON.parse(element.dataset.map);
+  L.Util.emptyImageUrl = view.empty_image; // Leaflet's own is a data: address, which the CSP forbids
+  const map = L.map(element, { worldCopyJump: true, zoomControl: true, attributionControl: false });
+  L.control.scale({ imperial: false }).addTo(map);
+  const shown = { layer: null, overlay: L.layerGroup().addTo(map) };
+
+  function select(layer) {
+    if (shown.layer) shown.layer.remove();
+    shown.layer = L.tileLayer(layer.url, {
+      minNativeZoom: layer.zoom_min,
+      maxNativeZoom: layer.zoom_max,
+      maxZoom: 22,
+    });
+    // Ask for no tile outside of the rectangle of its zoom level.
+    const getAddress = shown.layer.getTileUrl;
+    shown.layer.getTileUrl = function (place) {
+      const level = layer.levels[this._getZoomForUrl()];
+      const stored = level && place.x >= level[0] && place.x <= level[1] &&
+        place.y >= level[2] && place.y <= level[3];
+      return stored ? getAddress.call(this, place) : L.Util.emptyImageUrl;
+    };
+    shown.layer.addTo(map);
+  }
+
+  async function draw(address) {
+    shown.overlay.clearLayers();
+    if (!address) return;
+    const answer = await fetch(address, { headers: { accept: "application/json" } });
+    if (!answer.ok) return;
+    const found = await answer.json();
+    for (const feature of found.features) {
+      const [west, south, east, north] = feature.bbox;
+      const box = L.rectangle([[south, west], [north, east]], {
+        className: feature.class,
+        weight: feature.class === "flight-area" ? 2 : 1,
+        fill: feature.class !== "flight-area",
+        fillOpacity: 0.55,
+        color: null,
+        fillColor: null,
+      });
+      box.bindTooltip(document.createTextNode(feature.text).textContent).addTo(shown.overlay);
+    }
+    if (found.bbox) {
+      const [west, south, east, north] = found.bbox;
+      map.fitBounds([[south, west], [north, east]], { padding: [30, 30] });
+    }
+  }
+
+  const [west, south, east, north] = view.bounds;
+  map.fitBounds([[south, west], [north, east]], { padding: [20, 20] });
+  if (view.layers.length) select(view.layers[0]);
+  for (const input of $$("[data-layer]")) {
+    input.addEventListener("change", () =>
+      select(view.layers.find((layer) => layer.name === input.value)));
+  }
+  for (const field of $$("[data-overlay]")) {
+    const drawSelected = () => draw(field.value && `${field.dataset.overlay}${encodeURIComponent(field.value)}`);
+    field.addEventListener("change", drawSelected);
+    if (field.value) drawSelected();
+  }
+  element.map = map; // for tests
+}
+$$("[data-map]").forEach(showMap);
