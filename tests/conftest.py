@@ -86,6 +86,12 @@ def database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[
     yield from _create_database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
 
 
+@pytest.fixture(scope="session")
+def shared_database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a database that tests of one worker share."""
+    yield from _create_database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
+
+
 @pytest.fixture
 def empty_database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a database without any schema."""

@@ -1,7 +1,7 @@
 """WMTS 1.0.0 over the same tiles: RESTful and by key-value pairs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl
 
 from starlette.responses import Response
@@ -41,7 +41,7 @@ def answer_pairs(request: PageRequest) -> Response:
     """Answer ``?SERVICE=WMTS&REQUEST=…``, except for tiles that can be found."""
     pairs = _lower_names(request.query.items())
     wanted = pairs.get("request", "GetCapabilities").lower()
-    if pairs.get("service", "WMTS").upper() != "WMTS":
+    if not _is_wmts(pairs):
         return _build_exception(request, "InvalidParameterValue", "SERVICE must be WMTS")
     if wanted == "getcapabilities":
         return show_capabilities(request)
@@ -59,7 +59,7 @@ def parse_place(path: str, query: bytes) -> tuple[str, int, int, int] | None:
     """Return layer, zoom, column and row of a request for a tile; ``None`` for any other."""
     if path == PATH:
         pairs = _lower_names(parse_qsl(query.decode("latin-1")))
-        if pairs.get("request", "").lower() != "gettile":
+        if pairs.get("request", "").lower() != "gettile" or not _is_wmts(pairs):
             return None
         path = "/".join((PATH, *(pairs.get(name, "") for name in _PLACE)))
         path = path.replace(f"/{MATRIX_SET}/", f"/default/{MATRIX_SET}/", 1)
@@ -68,6 +68,10 @@ def parse_place(path: str, query: bytes) -> tuple[str, int, int, int] | None:
         return None
     layer, zoom, row, column = match.groups()
     return layer, int(zoom), int(column), int(row)
+
+
+def _is_wmts(pairs: Mapping[str, str]) -> bool:
+    return pairs.get("service", "WMTS").upper() == "WMTS"
 
 
 def _lower_names(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

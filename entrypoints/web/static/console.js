@@ -41,29 +41,47 @@ $$("form[data-auto] select, form[data-auto] input").forEach((field) =>
 
 // the map
 
+// Tiles as Leaflet shows them, except for two things: where nothing is stored nothing is asked for,
+// and unloaded tiles get a picture of ours, because Leaflet's is a data: address, which the CSP forbids.
+function makeTileLayer(layer, emptyImage) {
+  const Tiles = L.TileLayer.extend({
+    getTileUrl(place) {
+      const level = layer.levels[this._getZoomForUrl()];
+      const stored = level && place.x >= level[0] && place.x <= level[1] &&
+        place.y >= level[2] && place.y <= level[3];
+      return stored ? L.TileLayer.prototype.getTileUrl.call(this, place) : emptyImage;
+    },
+    _abortLoading() {
+      for (const [key, tile] of Object.entries(this._tiles)) {
+        if (tile.coords.z === this._tileZoom) continue;
+        tile.el.onload = tile.el.onerror = L.Util.falseFn;
+        if (tile.el.complete) continue;
+        tile.el.src = emptyImage;
+        L.DomUtil.remove(tile.el);
+        delete this._tiles[key];
+        this.fire("tileabort", { tile: tile.el, coords: tile.coords });
+      }
+    },
+    _removeTile(key) {
+      if (!this._tiles[key]) return;
+      this._tiles[key].el.setAttribute("src", emptyImage);
+      L.GridLayer.prototype._removeTile.call(this, key);
+    },
+  });
+  return new Tiles(layer.url, {
+    minNativeZoom: layer.zoom_min, maxNativeZoom: layer.zoom_max, maxZoom: 22,
+  });
+}
+
 function showMap(element) {
   const view = JSON.parse(element.dataset.map);
-  L.Util.emptyImageUrl = view.empty_image; // Leaflet's own is a data: address, which the CSP forbids
   const map = L.map(element, { worldCopyJump: true, zoomControl: true, attributionControl: false });
   L.control.scale({ imperial: false }).addTo(map);
   const shown = { layer: null, overlay: L.layerGroup().addTo(map) };
 
   function select(layer) {
     if (shown.layer) shown.layer.remove();
-    shown.layer = L.tileLayer(layer.url, {
-      minNativeZoom: layer.zoom_min,
-      maxNativeZoom: layer.zoom_max,
-      maxZoom: 22,
-    });
-    // Ask for no tile outside of the rectangle of its zoom level.
-    const getAddress = shown.layer.getTileUrl;
-    shown.layer.getTileUrl = function (place) {
-      const level = layer.levels[this._getZoomForUrl()];
-      const stored = level && place.x >= level[0] && place.x <= level[1] &&
-        place.y >= level[2] && place.y <= level[3];
-      return stored ? getAddress.call(this, place) : L.Util.emptyImageUrl;
-    };
-    shown.layer.addTo(map);
+    shown.layer = makeTileLayer(layer, view.empty_image).addTo(map);
   }
 
   async function draw(address) {

@@ -1,0 +1,77 @@
+"""One site and one browser that the tests of a worker share."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from support.web_site import RunningSite, fill_cache, serve_site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="session")
+def web_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of all sites with the shared database: they have one cache."""
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest.fixture(scope="session")
+def site(shared_database_url: str, web_home: Path) -> Iterator[RunningSite]:
+    """Run a site on loopback without tokens, with a filled cache."""
+    with serve_site(web_home, shared_database_url) as running:
+        fill_cache(running, shared_database_url)
+        yield running
+
+
+@pytest.fixture
+def client(site: RunningSite) -> Iterator[httpx.Client]:
+    with site.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Start the system's chromium once; without it, these tests are not run."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"not run: the pages in a browser; {CHROMIUM} is not installed")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  # it takes a while
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: "Browser", site: RunningSite) -> Iterator["Page"]:
+    """Open a tab; fail if it logs an error, breaks the CSP, or leaves the host."""
+    problems: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.on(
+        "console",
+        lambda message: (
+            problems.append(message.text) if message.type in {"error", "warning"} else None
+        ),
+    )
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if re.match(re.escape(site.url) + "/", request.url)
+            else problems.append(request.url)
+        ),
+    )
+    yield page
+    context.close()
+    assert problems == []
