@@ -56,7 +56,7 @@ def check_exposure(host: str, *, has_token: bool, has_tls: bool) -> None:
     """Raise if other machines could reach the console without a token or without TLS."""
     if is_loopback(host) or (has_token and has_tls):
         return
-    missing = [name for name, given in (("a token", has_token), ("TLS", has_tls)) if not given]
+    missing = [name for name, given in (("token", has_token), ("TLS", has_tls)) if not given]
     raise NotPermittedError(
         what=f"listening on {host}",
         problem=f"other machines can reach it, and it has no {' and no '.join(missing)}",

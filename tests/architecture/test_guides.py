@@ -40,6 +40,7 @@ from tileferry.entrypoints.config import (
     LogConfig,
     NatsConfig,
     PartitionsConfig,
+    ServeConfig,
     TelemetryConfig,
     WorkerConfig,
     load_config,
@@ -68,6 +69,7 @@ TILE = TileId(source=build_capture_source("F7"), zoom=16, x=39_000, y=22_000)
         ("idempotency settings", IdempotencyConfig()),
         ("nats settings", NatsConfig()),
         ("telemetry settings", TelemetryConfig()),
+        ("serve settings", ServeConfig()),
         ("log settings", LogConfig()),
     ],
 )

@@ -74,6 +74,7 @@ FACADE = {
     "policy explain": "policies",
     "policy simulate": "policies",
     "policy tune": "tune_policies",
+    "serve": "map_service",
     "db upgrade": "upgrade_database",
     "db status": "find_server_status",
     "db start": "start_server",

@@ -36,9 +36,12 @@ def client(site: RunningSite) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Start the system's chromium once; without it, these tests are not run."""
+    """Start the system's chromium; without it, these tests are not run.
+
+    For one module: while playwright runs, this thread has an event loop, in which other tests fail.
+    """
     if not CHROMIUM.exists():
         pytest.skip(f"not run: the pages in a browser; {CHROMIUM} is not installed")
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  # it takes a while

@@ -293,7 +293,8 @@ def test_console_with_tokens_asks_for_one(locked: RunningSite) -> None:
         for path in (f"/tiles/{STORED}", "/wmts", "/live/health"):
             assert client.get(path).status_code == 401
         assert client.post("/things/change", data={}).status_code == 401
-        assert client.get(client.get("/login").text.split('stylesheet" href="')[1].split('"')[0])
+        style = client.get("/login").text.split('stylesheet" href="')[1].partition('"')[0]
+        assert client.get(style).status_code == 200
 
 
 def log_in(client: httpx.Client, token: str, **more: str) -> httpx.Response:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.web_site import RunningSite, serve_site
@@ -12,11 +13,11 @@ from tileferry.domain.errors import NotFoundError
 from tileferry.entrypoints.web import live, pages, server
 from tileferry.entrypoints.web.site import Feed, Page, PageRequest
 
-STATE = {"text": "first", "renders": 0}
+STATE: dict[str, Any] = {"text": "first", "renders": 0}
 
 
 def render(request: PageRequest) -> str:
-    STATE["renders"] = int(STATE["renders"]) + 1
+    STATE["renders"] += 1
     if STATE["text"] == "broken":
         raise NotFoundError(what="thing", name="x")
     return f"<b>{STATE['text']} {request.query.get('only', '')}</b>\n"
@@ -71,7 +72,7 @@ def test_watchers_of_one_fragment_share_its_rendering(ticking: RunningSite) -> N
         wait_until(lambda: not ticking.server.app.feeds._channels)
     renders = STATE["renders"]
     threading.Event().wait(0.1)
-    assert STATE["renders"] <= int(renders) + 1
+    assert STATE["renders"] <= renders + 1
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:

@@ -1,12 +1,6 @@
-"""The map page, over HTTP and in a browser."""
-
-from typing import TYPE_CHECKING
+"""The map page, over HTTP."""
 
 import httpx
-from support.web_site import RunningSite
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 
 def test_start_leads_to_the_map(client: httpx.Client) -> None:
@@ -27,23 +21,3 @@ def test_unknown_flight_is_explained_like_on_the_command_line(client: httpx.Clie
     assert answer.status_code == 404
     assert "flight none not found" in answer.text
     assert "tileferry flight list" in answer.text
-
-
-def test_browser_shows_imagery_and_the_hole(site: RunningSite, page: "Page") -> None:
-    page.goto(f"{site.url}/map?flight=F7")
-    page.wait_for_selector(".leaflet-tile-loaded")
-    page.wait_for_selector("path.flaw-hole")
-    page.wait_for_function(
-        "[...document.querySelectorAll('img.leaflet-tile-loaded')]"
-        ".some(image => image.naturalWidth === 256)"
-    )
-    page.locator("[data-layer][value=sat]").check()
-    page.wait_for_selector(".leaflet-tile-loaded")
-
-
-def test_map_fits_a_phone(site: RunningSite, page: "Page") -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{site.url}/map?flight=F7")
-    page.wait_for_selector("path.flaw-hole")
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width == 390
