@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 
 from attrs import define, evolve, field
 
@@ -59,14 +60,14 @@ class MemoryWorkUnit:
         return None
 
     def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
-        """Return failed partitions whose automatic retry is due."""
+        """Return failed partitions whose automatic retry is due, in the order of their times."""
+        retries = self.books.retries
         due = [
-            (retry.next_run_at, str(key))
-            for key, retry in self.books.retries.items()
-            if retry.next_run_at <= self.now
+            (retries[key].next_run_at, number, partition)
+            for number, (key, partition) in enumerate(self.books.partitions.items())
+            if key in retries and retries[key].next_run_at <= self.now
         ]
-        keys = {str(key): key for key in self.books.retries}
-        return [self.books.partitions[keys[name]] for _, name in sorted(due)[:limit]]
+        return [partition for _, _, partition in sorted(due, key=itemgetter(0, 1))[:limit]]
 
     def collect_failures(self) -> dict[RunId, PastFailures]:
         """Return the failed attempts of the runs that end after one."""

@@ -147,7 +147,10 @@ class PartitionUnit(UnitTime, Protocol):
         ...
 
     def find_due_partitions(self, *, limit: int) -> Sequence[Partition]:
-        """Return failed partitions whose automatic retry is due; skip those that are locked."""
+        """Return failed partitions whose automatic retry is due; skip those that are locked.
+
+        The earliest first; of those that are due at the same time, the one that was made first.
+        """
         ...
 
     def save_partition(

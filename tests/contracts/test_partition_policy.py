@@ -21,6 +21,7 @@ from support.control_plane import (
 )
 
 from tileferry.application.control.policies import WorkPolicies
+from tileferry.application.ports.work import PlannedRetry
 from tileferry.domain.partitions import (
     Partition,
     PartitionStatus,
@@ -75,6 +76,23 @@ def test_spec3_s4_jitter_spreads_partitions_that_fail_together(control_plane: Co
     }
     assert len(waits) == 5
     assert max(waits) - min(waits) > 5
+
+
+def test_partitions_are_due_by_time_and_then_in_the_order_they_were_made(
+    control_plane: ControlPlane,
+) -> None:
+    days = [partition_key(day) for day in (3, 1, 2)]
+    for day in days:
+        create_judged_partition(control_plane, FAILED, wanted=day)
+    with control_plane.store.open_unit() as unit:
+        for day, wait_s in zip(days[::-1], (1, 2, 2), strict=True):
+            at = unit.now + timedelta(seconds=wait_s)
+            unit.plan_retry(day, PlannedRetry(next_run_at=at, backoff_strategy="test"))
+    control_plane.pass_time(3)
+    with control_plane.store.open_unit() as unit:
+        due = [partition.key for partition in unit.find_due_partitions(limit=9)]
+        assert due == [days[2], days[0], days[1]]
+        assert [one.key for one in unit.find_due_partitions(limit=1)] == [days[2]]
 
 
 def test_spec3_s4_planned_retry_is_stored_apart_from_partition(control_plane: ControlPlane) -> None:
