@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from attrs import define, evolve, field
 
 from tileferry.adapters.memory import MemoryTileStore
+from tileferry.domain.errors import CacheLockError, StorageError
 from tileferry.domain.tiles import BlobRef, TileSet
 
 
@@ -68,7 +69,7 @@ class Twin:
         return self._join(place, getattr(self._model, name), getattr(self._real, name))
 
     def _settle(self, place: str, answer: "_Answer", real_answer: "_Answer") -> Any:
-        if type(answer.error) is not type(real_answer.error):
+        if _identify(answer.error) != _identify(real_answer.error):
             self._side.report(f"{place}: memory {answer}, real {real_answer}")
         if answer.error is not None:
             raise answer.error
@@ -85,11 +86,11 @@ class Twin:
             value = _move_blob(self._model, value, real_value)
         known, real = _simplify(value), _simplify(real_value)
         if known != real:
-            self._side.report(f"{place}: memory {known!r}, real {real!r}")
+            self._side.report("{}: memory {!r}, real {!r}".format(*_narrow(place, known, real)))
         return value
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._join(f"{self._name}", list(self._model), list(self._real)))
+        return iter(self._join(self._name, list(self._model), list(self._real)))
 
 
 @define(eq=False)
@@ -140,6 +141,12 @@ def _attempt(ask: Callable[[], Any]) -> _Answer:
         return _Answer(error=error)
 
 
+def _identify(error: Exception | None) -> object:
+    """Return what errors have in common; those of a disk name their files."""
+    is_of_disk = isinstance(error, StorageError | CacheLockError)
+    return type(error), None if is_of_disk else str(error)
+
+
 def _simplify(value: Any) -> Any:
     """Return a value without what may differ: the type of a collection, a path, rounding."""
     match value:
@@ -153,6 +160,19 @@ def _simplify(value: Any) -> Any:
             return {key: _simplify(one) for key, one in value.items()}
         case _:
             return value
+
+
+def _narrow(place: str, known: Any, real: Any) -> tuple[str, Any, Any]:
+    """Return the first part that differs."""
+    keys: Any = ()
+    if isinstance(known, list) and isinstance(real, list) and len(known) == len(real):
+        keys = range(len(known))
+    elif isinstance(known, dict) and isinstance(real, dict) and known.keys() == real.keys():
+        keys = known
+    for key in keys:
+        if known[key] != real[key]:
+            return _narrow(f"{place}[{key}]", known[key], real[key])
+    return place, known, real
 
 
 def _move_blob(store: MemoryTileStore, blob: BlobRef, real: BlobRef) -> BlobRef:

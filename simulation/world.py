@@ -122,10 +122,10 @@ class World(Scheduler):
 
     def fail(self, checker: str, invariants: tuple[int, ...], problem: str) -> None:
         """Report a violation, which ends the history at once."""
-        numbers = ", ".join(map(str, invariants))
+        numbers = f" (invariants {', '.join(map(str, invariants))})" if invariants else ""
         self.note(f"VIOLATION {checker}: {problem}")
         if self.violation is None:
-            self.violation = Violation(f"{checker} (invariants {numbers}): {problem}")
+            self.violation = Violation(f"{checker}{numbers}: {problem}")
         if getcurrent() is not self._hub:
             self._hub.switch()  # never to return: the run ends
             raise Killed

@@ -44,7 +44,7 @@ def test_difference_is_found_and_can_be_replayed(
         broken.setattr(MemoryCacheLedger, "release", lambda *_args: None)
         found = shrink(run_seed("download", 0, keep=[0], server=server))
     assert found.violation is not None
-    assert found.violation.startswith("real stores (invariants ): ledger")
+    assert found.violation.startswith("real stores: ledger")
     monkeypatch.setattr("simulation.real_stores.run_server", lambda: nullcontext(server))
     monkeypatch.setattr(sys, "argv", found.command.split()[2:])
     assert main() == 0
@@ -57,7 +57,7 @@ def test_difference_that_no_call_shows_is_found_at_the_end(
     monkeypatch.setattr(MemoryAuditSink, "emit", lambda *_args: None)
     found = run_plan("idempotency", 0, FaultPlan(), server=server)
     assert found.violation is not None
-    assert found.violation.startswith("real stores (invariants ): end of audit.iter_entries")
+    assert found.violation.startswith("real stores: end of audit.iter_entries: memory [], real [")
 
 
 def test_restart_of_the_server_ends_connections_alike(server: RealServer) -> None:
