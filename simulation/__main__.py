@@ -62,7 +62,10 @@ def hunt_bugs(names: list[str], seeds_max: int, jobs: int) -> int:
     with ProcessPoolExecutor(jobs) as pool:
         for name, seeds, violation in pool.map(hunt_bug, names, [seeds_max] * len(names)):
             missed += seeds is None
-            print(f"{name:45} {'NOT FOUND' if seeds is None else seeds!s:>9}  {violation[:100]}")
+            print(
+                f"{name:45} {'NOT FOUND' if seeds is None else seeds!s:>9}  {violation[:100]}",
+                flush=True,
+            )
     print(f"{len(names) - missed} of {len(names)} planted bugs found")
     return missed
 

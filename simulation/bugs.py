@@ -1,37 +1,14 @@
 """Planted bugs: small mutations of the product, each switched on by name.
 
-A bug is a function and a text in it that is replaced. The simulator must find every one: a bug that
-is not found shows an invariant that is not checked, or a fault that is not tried.
+The simulator must find every one: a bug that is not found shows an invariant that is not checked,
+or a fault that is not tried.
 """
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from types import CodeType, FunctionType
-from typing import Any
 
-from attrs import field, frozen
-
-
-def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(names)
-
-
-@frozen
-class Bug:
-    """One mutation."""
-
-    place: str
-    """``application.cache.group_commit:GroupCommit._commit``"""
-    old: str
-    """Occurs once in the source of that function."""
-    new: str
-    scenarios: tuple[str, ...] = field(default=("download",), converter=_to_tuple)
-    """The scenarios that must find it, the quickest first."""
-
+from simulation.mutations import Bug, find_function, mutate
+from simulation.queue_bugs import QUEUE_BUGS
 
 BUGS: dict[str, Bug] = {
     "tiles_are_not_flushed": Bug(
@@ -150,167 +127,82 @@ BUGS: dict[str, Bug] = {
 }
 
 
-def _plant_in_queue(place: str, old: str, new: str) -> Bug:
-    return Bug(place, old, new, ("queue",))
-
-
 BUGS |= {
-    "lease_holder_is_not_checked": _plant_in_queue(
-        "domain.runs.transitions:check_lease_holder",
-        "(owner, epoch) != (run.lease_owner, run.lease_epoch)",
-        "not owner",
+    "budget_ignores_what_is_stored": Bug(
+        "domain.tiles.eviction:CacheSpace._in_budget",
+        "self.budget_bytes - self.used_bytes",
+        "self.budget_bytes",
     ),
-    "lost_run_is_reported": _plant_in_queue(
-        "application.control.run_control:RunControl._get_held_run",
-        "held.lease_owner,\n        held.lease_epoch,\n    ):",
-        "run.lease_owner,\n        run.lease_epoch,\n    ):",
+    "tiles_in_the_area_of_a_pinned_flight_are_evicted": Bug(
+        "domain.tiles.flight:Flight.protects",
+        "or self.contains(tile)",
+        "and self.contains(tile)",
     ),
-    "lease_expires_early": _plant_in_queue(
-        "domain.runs.transitions:is_lease_expired",
-        "run.lease_expires_at <= now",
-        "run.lease_expires_at <= now + timedelta(seconds=50)",
+    "rows_are_committed_before_tiles_are_flushed": Bug(
+        "application.cache.group_commit:GroupCommit._commit",
+        "self.tile_store.flush()\n    while group.detached_rows:\n"
+        "        # Run each once: rows that fail return to the store and are detached again.\n"
+        "        group.detached_rows.pop(0)()",
+        "while group.detached_rows:\n        group.detached_rows.pop(0)()\n"
+        "    self.tile_store.flush()",
     ),
-    "lost_lease_is_not_noticed": _plant_in_queue(
-        "application.control.run_claims:LeasedRuns.check",
-        "raise lease_lost_error(run)",
+    "complete_journals_survive_pruning": Bug(
+        "application.cache.maintenance:CacheMaintenance.prune",
+        "self.before_removal()",
         "pass",
     ),
-    "refused_renewal_counts": _plant_in_queue(
-        "application.control.run_claims:LeasedRuns._renew",
-        "until_s if run.run_id in renewed else 0.0",
-        "until_s",
-    ),
-    "epoch_is_not_raised": _plant_in_queue(
-        "domain.runs.transitions:claim",
-        "lease_epoch=run.lease_epoch + 1",
-        "lease_epoch=max(run.lease_epoch, 1)",
-    ),
-    "run_is_claimed_early": _plant_in_queue(
-        "domain.runs.run:is_due",
-        "run.next_retry_at <= now",
-        "run.next_retry_at.date() <= now.date()",
-    ),
-    "gate_is_ignored": _plant_in_queue(
-        "domain.runs.queue:SourceGate.is_open",
-        "return self.closed_until is None or self.closed_until <= now",
+    "newer_version_is_not_fetched": Bug(
+        "domain.tiles.selection:is_current",
+        "return stored.produced_at > listed.produced_at and not stored.is_dated_ahead",
         "return True",
     ),
-    "gate_opens_earlier": _plant_in_queue(
-        "domain.runs.queue:SourceGate.close_after",
-        "if self.closed_until is not None and self.closed_until >= until:",
+    "refresh_keeps_the_old_version": Bug(
+        "domain.tiles.selection:TileSelection.select",
+        "return Disposition.REVALIDATE",
+        "return _REUSES[label]",
+    ),
+    "retries_cost_no_token": Bug(
+        "domain.retry.budget:RetryBudget.reserve",
+        "self.tokens - RETRY_COST_TOKENS",
+        "self.tokens",
+    ),
+    "retry_does_not_wait_for_its_token": Bug(
+        "domain.retry.budget:RetryBudget.wait_s",
+        "return (RETRY_COST_TOKENS - self.tokens) / self.refill_per_s",
+        "return 0.0",
+    ),
+    "interrupt_is_swallowed": Bug(
+        "application.download.session:_Passes.forward",
+        "self.deps.progress(event)\n",
+        "try:\n            self.deps.progress(event)\n        except BaseException:\n"
+        "            pass\n",
+    ),
+    "claim_is_not_renewed": Bug(
+        "application.retries.idempotency:IdempotencyManager._start_renewal",
+        "if self.heartbeat is None:",
+        "if True:",
+        ("idempotency",),
+    ),
+    "renewed_claim_is_not_extended": Bug(
+        "domain.idempotency:IdempotencyRecord.renew",
+        "state=_build_lease(owner, now, lease)",
+        "state=held",
+        ("idempotency",),
+    ),
+    "retry_does_not_look_at_its_claim": Bug(
+        "application.retries.managed_call:ManagedCall._call_under_claim",
+        "if self._was_called:",
         "if False:",
+        ("idempotency",),
     ),
-    "newest_run_first": _plant_in_queue(
-        "domain.runs.queue:get_queue_key",
-        "run.submitted_date",
-        "-run.submitted_date.timestamp()",
-    ),
-    "retry_is_charged_twice": _plant_in_queue(
-        "domain.runs.failures:record_error",
-        "retry_count=decision.attempt - 1",
-        "retry_count=decision.attempt",
-    ),
-    "lost_worker_is_charged_twice": _plant_in_queue(
-        "domain.runs.failures:rescue",
-        "next_retry_at=at, rescues=workers",
-        "next_retry_at=at, rescues=workers + 1",
-    ),
-    "stopped_worker_is_charged": _plant_in_queue(
-        "domain.runs.failures:release",
-        "status=RunStatus.DISCOVERED",
-        "status=RunStatus.DISCOVERED, rescues=run.rescues + 1",
-    ),
-    "same_work_is_queued_twice": _plant_in_queue(
-        "application.control.run_control:RunControl.submit", "if known is not None:", "if False:"
-    ),
-    "given_up_run_returns_beside_another": _plant_in_queue(
-        "application.control.run_control:RunControl.retry_now",
-        "if is_permanent(run) and run.dedupe_key is not None:",
-        "if False:",
-    ),
-    "change_of_a_run_is_unaudited": _plant_in_queue(
-        "application.control.audit_events:build_unit_events",
-        "events.append(_build_change_event(change, run_id, context))",
-        "pass",
-    ),
-    "change_of_a_partition_is_unaudited": _plant_in_queue(
-        "application.control.audit_events:build_unit_events",
-        "events.append(_build_change_event(moved, moved.after.last_run_id, context))",
-        "pass",
-    ),
-    "raw_partition_is_not_recorded": _plant_in_queue(
-        "application.control.run_control:RunControl.process_result",
-        "unit.save_raw(sealed)",
-        "pass",
-    ),
-    "verdict_does_not_reach_the_partition": _plant_in_queue(
-        "application.control.run_control:RunControl.process_result",
-        "unit.save_partition(change, retry=self.policies.plan_retry(change.after, unit.now))",
-        "pass",
-    ),
-    "partition_waits_for_a_run_that_is_given_up": _plant_in_queue(
-        "application.control.run_control:RunControl.mark_run_permanently_failed",
-        "if follows is not None:",
-        "if False:",
-    ),
-    "verdict_counts_twice": _plant_in_queue(
-        "domain.partitions.transitions:accept",
-        "attempt_count=partition.attempt_count + 1",
-        "attempt_count=partition.attempt_count + 2",
-    ),
-    "giving_up_counts_as_an_attempt": _plant_in_queue(
-        "domain.partitions.transitions:abandon",
-        "active_run_id=None",
-        "active_run_id=None, attempt_count=partition.attempt_count + 1",
-    ),
-    "failed_reprocessing_hides_a_success": _plant_in_queue(
-        "domain.partitions.transitions:_status_without_success",
-        "kept = partition.status is PartitionStatus.SUCCESS",
-        "kept = False",
-    ),
-    "abandoned_partition_is_retried": _plant_in_queue(
-        "domain.partitions.retry_rules:find_next_automatic_retry",
-        "or partition.abandoned",
-        "or not partition.attempt_count",
-    ),
-    "terminal_partition_is_retried": _plant_in_queue(
-        "domain.partitions.retry_rules:find_terminal_reason",
-        "if partition.terminal_marker is not None:",
-        "if False:",
+    "spent_tile_is_sent_again": Bug(
+        "application.upload.flight_upload:FlightUpload._is_spent",
+        "return limit is not None and row.upload_attempts >= limit",
+        "return False",
+        ("upload",),
     ),
 }
-
-
-def find_function(place: str) -> FunctionType:
-    """Return the function of a place, without its decorators."""
-    module, _, path = place.partition(":")
-    found: Any = import_module(f"tileferry.{module}")
-    for name in path.split("."):
-        found = inspect.getattr_static(found, name)
-    if isinstance(found, property):
-        found = found.fget
-    if isinstance(found, staticmethod | classmethod):
-        found = found.__func__
-    plain = inspect.unwrap(found)
-    assert isinstance(plain, FunctionType), f"{place} is not a function"
-    return plain
-
-
-def mutate(bug: Bug) -> CodeType:
-    """Return the code of a function with the bug in it."""
-    function = find_function(bug.place)
-    source = textwrap.dedent(inspect.getsource(function))
-    times = source.count(bug.old)
-    assert times == 1, f"{bug.place} has {bug.old!r} {times} times, not once"
-    tree = ast.parse(source.replace(bug.old, bug.new))
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    definition.decorator_list = []
-    space: dict[str, Any] = {}
-    code = compile(tree, f"<bug in {bug.place}>", "exec")
-    exec(code, dict(function.__globals__), space)  # noqa: S102  # the texts above
-    made: FunctionType = space[definition.name]
-    return made.__code__
+BUGS |= QUEUE_BUGS
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class SimulatedProvider:
     absent: set[TileId] = field(factory=set)
     versions: dict[TileId, int] = field(factory=dict)
     on_request: list[Callable[[TileId], None]] = field(factory=list)
-    """Called when a request for a tile arrives."""
+    """Called when an unconditional request for a tile arrives."""
 
     def fetch_listing_page(
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
@@ -54,8 +54,9 @@ class SimulatedProvider:
         self, tile_id: TileId, *, unless: TileValidators | None = None
     ) -> FetchedTile | UnchangedTile:
         """Return the newest version of a tile."""
-        for notify in self.on_request:
-            notify(tile_id)
+        if unless is None:
+            for notify in self.on_request:
+                notify(tile_id)
         self._answer_later()
         if tile_id in self.absent:
             raise create_provider_error(ProviderFault.NOT_FOUND)
@@ -84,7 +85,7 @@ class SimulatedProvider:
         """Return a line of the listing."""
         return TileSummary(
             tile_id=tile_id,
-            produced_at=self.get_produced_at(tile_id),
+            produced_at=self.get_produced_at(tile_id) if self.lists_versions else PRODUCED,
             resolution_m_per_px=0.6,
             estimated_bytes=TILE_BYTES,
         )

@@ -56,6 +56,8 @@ class Process:
     alive: bool = False
     done: bool = False
     stopped_until_s: float = 0.0
+    parked: list[Task] = field(factory=list)
+    """The tasks that would run if the process did not stand still."""
     wall_offset_s: float = 0.0
     tasks: list[Task] = field(factory=list)
     on_death: list[Callable[[], object]] = field(factory=list)
@@ -103,7 +105,8 @@ class Scheduler:
         process.generation += 1
         process.alive, process.data = True, {}
         process.tasks, process.on_death, process.on_crash = [], [], []
-        process.wall_offset_s = 0.0
+        process.parked = []
+        process.wall_offset_s = process.stopped_until_s = 0.0
         self.note(f"start {process.name}")
         self.spawn(process, lambda: self._run_process(process), "main")
         return process
@@ -144,7 +147,7 @@ class Scheduler:
 
     def wake(self, task: Task, interrupt: BaseException | None = None) -> None:
         """Let a waiting task continue; with ``interrupt``, by raising it there."""
-        if not task.ended and task not in self._ready:
+        if not task.ended and task not in self._ready and task not in task.process.parked:
             task.waking += 1
             task.interrupt = interrupt
             self._ready.append(task)
@@ -213,8 +216,9 @@ class Scheduler:
                 self._end_task(task)
 
     def _end_task(self, task: Task) -> None:
-        if task in self._ready:
-            self._ready.remove(task)
+        for waiting in (self._ready, task.process.parked):
+            if task in waiting:
+                waiting.remove(task)
         task.ended = True
         self._by_body.pop(task.body, None)
         if task.body:
@@ -268,9 +272,10 @@ class Scheduler:
         task = ready[at]
         ready[at] = ready[-1]
         ready.pop()
-        stopped_s = task.process.stopped_until_s
-        if stopped_s > self.time_s:
-            self.call_later(stopped_s - self.time_s, partial(self._continue, task))
+        process = task.process
+        if process.stopped_until_s > self.time_s:
+            process.parked.append(task)
+            self.resume(process)
         else:
             task.body.switch()
         return True
@@ -284,9 +289,14 @@ class Scheduler:
                 what.timed_out = True
                 self._ready.append(what)
 
-    def _continue(self, task: Task) -> None:
-        if not task.ended:
-            self._ready.append(task)
+    def resume(self, process: Process) -> None:
+        """Let the tasks of a process go on as soon as it does not stand still any more."""
+        left_s = process.stopped_until_s - self.time_s
+        if left_s <= 0:
+            self._ready += process.parked
+            process.parked = []
+        elif process.parked:
+            self.call_later(left_s, partial(self.resume, process))
 
     def end_all(self) -> None:
         """End every process, for good."""

@@ -16,7 +16,7 @@ from greenlet import getcurrent
 
 from simulation.faults import NO_PLAN, Fault, FaultKind, FaultPlan, PortKind
 from simulation.scheduler import START_S, Killed, Process, Scheduler, Task
-from tileferry.domain.errors import TileManagerError
+from tileferry.domain.errors import InvalidValueError, MisuseError, TileManagerError
 from tileferry.domain.tiles import TileId
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class CommandFailedError(Exception):
 
 EXPECTED = (TileManagerError, CommandFailedError, KeyboardInterrupt)
 """The errors with which a process may end; all others are defects of the product or of us."""
+
+
+DEFECTS = (InvalidValueError, MisuseError)
+"""What nobody is told here: all commands are given as they should be, though maybe too late."""
 
 
 class Violation(Exception):  # noqa: N818  # what the simulator looks for is not an error of its own
@@ -133,7 +137,7 @@ class World(Scheduler):
     def note_failure(self, process: Process, error: BaseException) -> None:
         """Note with which error a process ended: one that an operator can understand, or a bug."""
         super().note_failure(process, error)
-        if not isinstance(error, EXPECTED):
+        if isinstance(error, DEFECTS) or not isinstance(error, EXPECTED):
             where = traceback.extract_tb(error.__traceback__)[-1]
             self.fail(
                 "error",
@@ -251,7 +255,8 @@ class World(Scheduler):
             case FaultKind.DELAY:
                 self.wait(fault.lasts_s)
             case FaultKind.CLOCK_JUMP:
-                process.wall_offset_s += fault.amount
+                for one in self.processes.values():  # of one machine
+                    one.wall_offset_s += fault.amount
             case FaultKind.OPERATOR:
                 self.start_action(fault)
             case FaultKind.ERROR_AFTER | FaultKind.CRASH_AFTER:

@@ -169,8 +169,11 @@ class FetchChecker(Checker):
                 elapsed_s >= GIVE_UP_S, f"the download gave up after {elapsed_s:.0f} s: {error}"
             )
 
-    def check_complete(self, request: DownloadRequest) -> None:
-        """Check an area whose download has just succeeded, before anyone can change it."""
+    def check_complete(self, request: DownloadRequest, since: Mapping[TileId, int]) -> None:
+        """Check an area whose download has just succeeded, before anyone can change it.
+
+        Its tiles are not older than what was provided when it began.
+        """
         for tile in request.coverage.tiles(self.provider.source):
             row = self.rows.get_metadata(tile)
             if tile in self.provider.absent:
@@ -179,5 +182,8 @@ class FetchChecker(Checker):
             if row is not None:
                 content = self.store.read_tile(tile, blob=row.blob)
                 known = self.provider.versions.get(tile, 0)
-                versions = [self.provider.get_content(tile, one) for one in range(known + 1)]
-                self.require(content in versions, f"{tile} has bytes that were never provided")
+                oldest = since.get(tile, 0)
+                versions = [self.provider.get_content(tile, v) for v in range(oldest, known + 1)]
+                self.require(
+                    content in versions, f"{tile} has old bytes, or such that were never provided"
+                )

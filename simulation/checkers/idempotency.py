@@ -1,7 +1,8 @@
 """Checkers of idempotency keys: who may run an operation, and what its callers get."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from math import inf
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ class IdempotencyChecker(Checker):
     lease_s: float
     results: dict[str, list[Any]] = field(factory=lambda: defaultdict(list))
     """What was recorded for each key, each time."""
+    runs: Counter[str] = field(factory=Counter)
+    """How often the operation of each key began."""
     _confirmed: dict[tuple[str, str, int], float] = field(factory=dict)
     """When the store last told a process that it holds a key, since its last attempt."""
     _holders: dict[tuple[str, str], Process] = field(factory=dict)
@@ -43,8 +46,15 @@ class IdempotencyChecker(Checker):
         self._confirm(call.args[0], call)
 
     def note_renewal(self, call: Call) -> None:
-        """Note that a process still holds a key."""
+        """Note that a process still holds a key; its lease counts from now."""
         self._confirm(call.args[0].key, call)
+        if call.error is None:
+            state = self.store._records[call.args[0].key].state
+            expires_at = datetime.fromtimestamp(self.world.now() + self.lease_s, UTC)
+            self.require(
+                isinstance(state, InProgress) and state.lease_expires_at == expires_at,
+                f"{call.args[0].key} is renewed, but not until {expires_at}",
+            )
 
     def _confirm(self, key: str, call: Call) -> None:
         if call.error is None:
@@ -63,6 +73,10 @@ class IdempotencyChecker(Checker):
     def begin_operation(self, key: str, process: Process) -> None:
         """Check that an attempt of an operation, the first or a retry, may begin now."""
         self.world.checks += 1
+        self.runs[key] += 1
+        self.require(
+            self.runs[key] == 1 or self.world.fault_pairs, f"{key} runs again without a reason"
+        )
         confirmed_s = self._confirmed.get(_name_attempts(key, process))
         self.require(
             confirmed_s is not None, f"{process.name} runs {key} without a look at its claim"

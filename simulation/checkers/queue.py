@@ -108,6 +108,8 @@ class LeaseChecker(WorkChecker):
     """Runs follow the declared moves; only the holder of a valid claim ends one."""
 
     invariants: ClassVar[tuple[int, ...]] = (9, 12, 13)
+    on_claim: dict[RunId, Callable[[], None]] = field(factory=dict, init=False)
+    """Called once, when a run is claimed."""
 
     def check_run(self, call: Call, before: Run | None, after: Run) -> None:
         if before is None:
@@ -126,6 +128,7 @@ class LeaseChecker(WorkChecker):
         )
         if is_claim:
             self.check_claim(before)
+            self.on_claim.pop(after.run_id, lambda: None)()
         worker = call.process.data.get("worker")
         ends = was == "processing" and now_is in VERDICTS | {"discovered"}
         keeps = was == now_is == "processing"
@@ -160,7 +163,11 @@ class LeaseChecker(WorkChecker):
     def check_counts(self, before: Run, after: Run) -> None:
         """Check that nothing is charged twice or beyond its limit."""
         charged = after.retry_count - before.retry_count
-        self.require(charged <= 1, f"{after.run_id} was charged {charged} retries at once")
+        is_limited = after.rate_limited_count > before.rate_limited_count
+        is_asked_for = is_limited and not after.needs_token  # the source said how long to wait
+        self.require(
+            charged <= int(not is_asked_for), f"{after.run_id} was charged {charged} retries"
+        )
         self.require(
             after.retry_count <= RETRIES_MAX and after.rescues <= RESCUES_MAX,
             f"{after.run_id} has {after.retry_count} retries and {after.rescues} rescues",
@@ -171,6 +178,18 @@ class LeaseChecker(WorkChecker):
             self.require(
                 before.lease_expires_at is not None and before.lease_expires_at <= self.get_now(),
                 f"{after.run_id} was rescued while its lease was valid",
+            )
+
+    def handlers(self) -> Mapping[str, Callable[[Call], None]]:
+        return {"queue.renew": self.check_renewal}
+
+    def check_renewal(self, call: Call) -> None:
+        """Check that a lease that is renewed counts from now."""
+        expires_at = self.get_now() + call.kwargs["lease"]
+        for run_id in call.result or ():
+            known = self.work._books.runs[run_id].lease_expires_at
+            self.require(
+                known == expires_at, f"{run_id} is renewed until {known}, not until {expires_at}"
             )
 
     def check_held(self, run: Run, check: Callable[[], None]) -> None:
@@ -273,6 +292,11 @@ class PartitionChecker(WorkChecker):
             self.require(
                 now_is in PARTITION_MOVES.get(was, set()), f"{key} went from {was} to {now_is}"
             )
+        self.require(
+            after.active_run_id == before.active_run_id
+            or None in {before.active_run_id, after.active_run_id},
+            f"{key} has run {after.active_run_id} in place of run {before.active_run_id}",
+        )
         counted = after.attempt_count - before.attempt_count
         judged = self.get_ended(before.active_run_id) in VERDICTS
         is_verdict = before.active_run_id is not None and after.active_run_id is None and judged

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
+from simulation.checkers.clock import ClockChecker
 from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec, ProcessClock, connect
 from simulation.scheduler import Process
@@ -16,6 +17,7 @@ from simulation.world import World
 from tileferry.adapters.memory import MemoryAuditSink
 from tileferry.adapters.system import SharedRetryTokens
 from tileferry.application import AuditTrail, RetryManager
+from tileferry.domain.retry import RetryBudget
 
 LOGGER = logging.getLogger("simulation")
 LOGGER.disabled = True
@@ -36,12 +38,14 @@ class Scenario:
     world: World
     chance: Random = field(init=False)
     """Decides about the size and the settings of this world, not about its history."""
+    retry_budget: RetryBudget = field(factory=RetryBudget, init=False)
     audit_log: MemoryAuditSink = field(factory=MemoryAuditSink, init=False)
     _ids: Iterator[int] = field(factory=count, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.chance = Random(f"{self.world.seed}/setup")
         self.build()
+        self.world.watch(ClockChecker(self.world, type(self), self.liveness_s))
 
     def build(self) -> None:
         """Create the state, the checkers and the processes of this world."""
@@ -71,5 +75,5 @@ class Scenario:
             clock=clock,
             new_id=self.new_id,
             audit=AuditTrail(logger=LOGGER, sinks=[sink]),
-            tokens=SharedRetryTokens(clock=clock),
+            tokens=SharedRetryTokens(clock=clock, budget=self.retry_budget),
         )

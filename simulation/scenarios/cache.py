@@ -84,12 +84,16 @@ class CacheScenario(Scenario):
         self.ledger = MemoryCacheLedger(tiles=self.rows, flights=self.flights)
         world.disks += [self.store.lose_power, self.journals.lose_power]
 
-    def acquire_lock(self, process: Process) -> Any:
+    def acquire_lock(self, process: Process, *, waits: bool = False) -> Any:
+        """Take the lock of the cache; with ``waits``, as soon as it is free."""
         owner = f"{process.name}-{process.generation}"
         lock = self.pair(LOCK, MemoryCacheLock(holders=self.lock_holders, owner=owner), process)
         process.on_death.append(lock.release)
         process.data["lock"] = lock
-        self.connect(process, LOCK, lock).acquire()
+        port = self.connect(process, LOCK, lock)
+        while waits and self.lock_holders:
+            self.world.wait(0.5 + self.world.schedule.random())
+        port.acquire()
         process.on_crash.append(self.store.lose_power)  # only the holder writes
         return lock
 

@@ -1,6 +1,6 @@
 """Two flights with common tiles are downloaded into one small cache, while operators interfere."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -9,9 +9,10 @@ from attrs import define, field
 
 from simulation.checkers.audit import AuditChecker, LoadChecker
 from simulation.checkers.cache import DurabilityChecker, EvictionChecker, FetchChecker
-from simulation.faults import PortKind
+from simulation.checkers.clock import StopChecker
+from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
-from simulation.provider import TILE_BYTES, SimulatedProvider
+from simulation.provider import LATENCY_S, TILE_BYTES, SimulatedProvider
 from simulation.scenarios.base import LOGGER
 from simulation.scenarios.cache import (
     ABSENT,
@@ -52,9 +53,12 @@ from tileferry.domain.tiles import (
     TileId,
     TileRange,
 )
+from tileferry.domain.tiles.selection import FetchMode
 
 PROVIDER = PortSpec(name="provider", kind=PortKind.PROVIDER)
 ZOOM = 14
+GRACE_S = 10.0
+"""That of a command after the first signal."""
 
 
 class SimulatedCompaction:
@@ -72,9 +76,13 @@ class DownloadScenario(CacheScenario):
     """The cache, its database and its users."""
 
     name: ClassVar[str] = "download"
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 3.0}
     provider: SimulatedProvider = field(init=False)
     absent: MemoryAbsentTiles = field(factory=MemoryAbsentTiles, init=False)
+    begun: dict[tuple[str, FetchMode], dict[TileId, int]] = field(factory=dict, init=False)
+    """The versions of tiles when a download began that is not complete yet."""
     fetches: FetchChecker = field(init=False)
+    stops: StopChecker = field(init=False)
     workers: int = field(init=False)
     group: GroupLimits = field(init=False)
     uses_background: bool = field(init=False)
@@ -82,10 +90,14 @@ class DownloadScenario(CacheScenario):
     def build(self) -> None:
         super().build()
         world, chance = self.world, self.chance
-        self.provider = SimulatedProvider(world, page_size=chance.choice([3, 5, 100]))
+        self.provider = SimulatedProvider(
+            world, page_size=chance.choice([3, 5, 100]), lists_versions=chance.random() < 0.5
+        )
         self.workers = chance.randint(1, 4)
         self.group = GroupLimits(tiles_max=chance.choice([1, 2, 5, 1_024]))
         self.uses_background = chance.random() < 0.5
+        if chance.random() < 0.5:
+            self.retry_budget = RetryBudget(capacity=2.0, refill_per_s=0.1)
         width, height = chance.randint(2, 4), chance.randint(2, 3)
         requests = [
             create_request("F1", 9_800, 5_500, width, height),
@@ -100,7 +112,7 @@ class DownloadScenario(CacheScenario):
         self.pair(FLIGHTS, self.flights).pin_flight("F0", NOTE)
         self.budget_bytes = TILE_BYTES * (len(wanted) + kept + chance.randint(0, 6))
         self.add_checkers()
-        self.add_actions(sorted(wanted))
+        self.add_actions(sorted(wanted), requests)
         for request in requests:
             world.start_process(
                 Process(name=request.flight_id, main=partial(self.download, request))
@@ -134,25 +146,27 @@ class DownloadScenario(CacheScenario):
                 world, self.rows, self.ledger, self.flights, self.journals, budget_bytes
             )
         )
+        self.stops = StopChecker(world, GRACE_S)
+        world.watch(self.stops)
         self.fetches = FetchChecker(world, self.store, self.rows, self.provider)
         world.watch(self.fetches)
         world.watch(AuditChecker(world, self.audit_log))
-        budget = RetryBudget()
-        calls = ("provider.fetch_tile", "provider.fetch_listing_page")
-        world.watch(LoadChecker(world, budget.capacity, budget.refill_per_s, self.workers, calls))
+        normal_per_s = self.workers / (sum(LATENCY_S) / 2)
+        world.watch(LoadChecker(world, self.retry_budget, self.workers, normal_per_s))
 
-    def add_actions(self, tiles: list[TileId]) -> None:
+    def add_actions(self, tiles: list[TileId], requests: list[DownloadRequest]) -> None:
         """Add what operators and the provider may do at any moment."""
-        chosen = self.chance.choice(tiles)
         for flight in ("F1", "F2"):
             self.world.actions |= {
                 f"pin {flight} ": partial(self.change_pin, flight, "pin_flight"),
                 f"unpin {flight} ": partial(self.change_pin, flight, "unpin_flight"),
                 f"interrupt {flight} ": partial(self.interrupt, flight),
             }
+        for request in requests:
+            self.world.actions[f"refresh {request.flight_id} "] = partial(self.refresh, request)
         self.world.actions |= {
             "prune ": self.prune,
-            "publish ": lambda _process: self.provider.publish(chosen),
+            "publish ": partial(self.publish, tiles),
         }
 
     def list_tiles(self, request: DownloadRequest) -> list[TileId]:
@@ -160,21 +174,30 @@ class DownloadScenario(CacheScenario):
 
     # Processes
 
-    def download(self, request: DownloadRequest, process: Process) -> None:
+    def download(
+        self, request: DownloadRequest, process: Process, *, mode: FetchMode = FetchMode.MISSING
+    ) -> None:
         """Run the command ``download``, as the container wires it."""
-        lock = self.acquire_lock(process)
+        lock = self.acquire_lock(process, waits=mode is FetchMode.REFRESH)
         started_s = self.world.time_s
+        # What an earlier command has journaled is not fetched again if this one resumes it.
+        begun = self.begun.setdefault((request.flight_id, mode), dict(self.provider.versions))
         try:
-            report = self.create_session(process).download_tiles_for_area(request)
+            report = self.create_session(process, mode).download_tiles_for_area(request)
         except Exception as error:
             self.fetches.check_given_up(error, self.world.time_s - started_s)
             raise
         if report.outcome is not DownloadOutcome.SUCCESS and report.tiles_failed:
             raise CommandFailedError(str(report.outcome))
-        self.fetches.check_complete(request)
+        shows_versions = self.provider.lists_versions or mode is FetchMode.REFRESH
+        self.stops.require(
+            not process.data.get("was_interrupted"), f"{process.name} went on after an interrupt"
+        )
+        self.fetches.check_complete(request, begun if shows_versions else {})
+        del self.begun[request.flight_id, mode]
         lock.release()
 
-    def create_session(self, process: Process) -> PersistentTileDownloader:
+    def create_session(self, process: Process, mode: FetchMode) -> PersistentTileDownloader:
         clock = self.create_clock(process)
         retry = self.create_retry_manager(process, clock)
         pace = create_pace(self.world, clock, self.workers)
@@ -198,7 +221,7 @@ class DownloadScenario(CacheScenario):
                 pace=pace,
                 clock=clock,
                 logger=LOGGER,
-                settings=DownloadSettings(group=self.group),
+                settings=DownloadSettings(group=self.group, mode=mode),
                 background=background,
                 progress=progress,
                 flights=self.connect(process, FLIGHTS, self.flights),
@@ -217,15 +240,32 @@ class DownloadScenario(CacheScenario):
     def change_pin(self, flight: str, change: str, process: Process) -> None:
         getattr(self.connect(process, FLIGHTS, self.flights), change)(flight, NOTE)
 
+    def publish(self, tiles: list[TileId], _process: Process) -> None:
+        """Let the provider have a newer version of a tile."""
+        self.provider.publish(tiles[int(self.world.schedule.random() * len(tiles))])
+
+    def refresh(self, request: DownloadRequest, process: Process) -> None:
+        """Run ``download --refresh`` because there is a newer picture."""
+        self.publish(self.list_tiles(request), process)
+        self.download(request, process, mode=FetchMode.REFRESH)
+
     def interrupt(self, flight: str, _process: Process) -> None:
-        """Press Ctrl-C in the terminal of a download."""
-        self.world.processes[flight].data["interrupted"] = True
+        """Press Ctrl-C in the terminal of a download; its clock ends a sleep."""
+        process = self.world.processes[flight]
+        if not process.alive:
+            return
+        self.stops.note_signal(process, lambda: len(process.failures))
+        main = process.tasks[0]
+        if process.data.get(f"sleeping {main.name}"):
+            self.world.wake(main, KeyboardInterrupt())
+        else:
+            process.data["interrupted"] = True
 
     def prune(self, process: Process) -> None:
         """Remove tiles that no flight needs."""
-        lock = self.acquire_lock(process)
+        lock = self.acquire_lock(process, waits=True)
         journals = self.connect(process, JOURNALS, self.journals)
-        unused_since = datetime.fromtimestamp(self.world.now(), UTC) - timedelta(days=1)
+        unused_since = datetime.fromtimestamp(self.world.now(), UTC)
         CacheMaintenance(
             ledger=self.connect(process, LEDGER, self.ledger),
             lock=lock,
@@ -250,4 +290,5 @@ def create_request(flight: str, x: int, y: int, width: int, height: int) -> Down
 
 def _stop_if_interrupted(process: Process, _event: ProgressEvent, /) -> None:
     if process.data.pop("interrupted", False):
+        process.data["was_interrupted"] = True
         raise KeyboardInterrupt

@@ -1,15 +1,16 @@
 """Workers share a queue of runs and partitions, while operators submit, cancel and retry."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, ClassVar
 
 from attrs import define, evolve, field
 
 from simulation.checkers.audit import AuditChecker
+from simulation.checkers.clock import StopChecker
 from simulation.checkers.queue import (
     LeaseChecker,
     PartitionChecker,
@@ -20,25 +21,22 @@ from simulation.checkers.queue import (
 from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
 from simulation.provider import SOURCE, SimulatedProvider
+from simulation.queue import IDLE_S, STEP_S_MAX, SimulatedJob, SimulatedWork
 from simulation.scenarios.base import LOGGER, Scenario
 from simulation.scenarios.cache import SimulatedDisk
-from simulation.scenarios.download import PROVIDER, ZOOM
+from simulation.scenarios.download import GRACE_S, PROVIDER, ZOOM
+from simulation.scenarios.queue_operators import DRAIN_S, QueueOperators
 from simulation.scheduler import Process
 from simulation.threads import (
     FetchingProvider,
-    Signal,
     SimulatedFetchRunner,
     SimulatedHeartbeat,
     create_pace,
 )
-from simulation.world import World
 from tileferry.adapters.memory import (
-    MemoryAuditSink,
     MemoryIdempotencyStore,
     MemoryRawSink,
-    MemoryWork,
 )
-from tileferry.adapters.memory.work_unit import MemoryWorkUnit
 from tileferry.application import (
     DownloadSettings,
     GroupLimits,
@@ -47,31 +45,25 @@ from tileferry.application import (
 )
 from tileferry.application.control.control_calls import RetryingCalls
 from tileferry.application.control.key_expiry import KeyExpiry
-from tileferry.application.control.partition_control import OperatorOverride, PartitionControl
+from tileferry.application.control.partition_control import PartitionControl
 from tileferry.application.control.policies import WorkPolicies
 from tileferry.application.control.run_control import RunControl
 from tileferry.application.control.run_handlers import AcquirePartitionHandler
 from tileferry.application.control.worker import RunHandler, RunResult, Worker, WorkerSettings
-from tileferry.domain.errors import (
-    InvalidValueError,
-    RateLimitedError,
-    SatelliteProviderError,
-)
-from tileferry.domain.partitions import PartitionKey, PartitionStatus
+from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.partitions.imagery_dates import ImageryDates
 from tileferry.domain.retry import PARTITION_POLICY, RUN_POLICY
 from tileferry.domain.runs import (
     Run,
     RunKind,
     RunPriority,
-    RunStatus,
     Verdict,
     VerdictOutcome,
     WorkerId,
     has_ended,
 )
 from tileferry.domain.state_machine import Actor
-from tileferry.domain.tiles import Area, ProviderFault, SectorClass, TileRange
+from tileferry.domain.tiles import Area, SectorClass, TileRange
 from tileferry.domain.work import AcquirePartition, DownloadArea, UploadFlight, Work
 
 QUEUE = PortSpec(name="queue", kind=PortKind.DATABASE, lock="work", quiet={"wait"})
@@ -111,10 +103,8 @@ RAW = PortSpec(
         "open_reader": PortSpec(name="raw.reader", kind=PortKind.DISK_READ),
     },
 )
-OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
 OTHER_SOURCE = "osm"
 POLL_S = (120.0, 600.0)
-IDLE_S = 600.0
 LEASE_S = 20.0
 POLICIES = WorkPolicies(
     run=evolve(RUN_POLICY, max_delay=600.0, max_retry_after_s=1_800.0),
@@ -127,67 +117,6 @@ def create_area(width: int) -> Area:
     """Return an area of so many columns of one tile."""
     span = TileRange(zoom=ZOOM, x_min=9_800, x_max=9_799 + width, y_min=5_500, y_max=5_500)
     return Area(bbox=span.bounds, zoom_levels=(ZOOM,), sector_class=SectorClass.STABLE_REAR)
-
-
-@define(eq=False)
-class SimulatedJob:
-    """The work of runs that have no partition: a few steps, any of which may fail."""
-
-    world: World
-
-    def do_step(self, run: Run) -> None:
-        """Do a part of the work of a run."""
-        world = self.world
-        world.wait(0.1 + 20.0 * world.schedule.random() ** 3)
-        drawn = world.schedule.random()
-        if drawn < 0.03:
-            raise InvalidValueError(field="bbox", value=run.run_id, problem="cannot be served")
-        if drawn < 0.1:
-            raise SatelliteProviderError(reason="HTTP 503", fault=ProviderFault.UNREACHABLE)
-        if drawn < 0.14:
-            wait_s = (None, 5.0, 300.0)[int(world.schedule.random() * 3)]
-            raise RateLimitedError(url="https://tiles", attempts=1, retry_after_s=wait_s)
-
-
-class SimulatedWork(MemoryWork):
-    """The database of the control plane; it tells waiting workers when a run is submitted."""
-
-    def __init__(self, world: World, audit_log: MemoryAuditSink) -> None:
-        super().__init__(clock=world, audit_sink=audit_log)
-        self.submitted = Signal(world)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a run, or for whoever stops the worker."""
-        data = self.submitted.world.current.process.data
-        data["idle"] = True
-        is_told = not self.submitted.wait(seconds)
-        data["idle"] = False
-        data["heartbeat"].resumed.set()
-        return is_told
-
-    @contextmanager
-    def open_unit(self, *, by: str | None = None) -> Iterator[MemoryWorkUnit]:
-        known = len(self._books.runs)
-        with super().open_unit(by=by) as unit:
-            yield unit
-        if len(self._books.runs) > known:
-            self.submitted.set()
-
-    def wait_for_work(self, late_s: float) -> None:
-        """Wait until something is due, as a timer does that starts workers, and a little more."""
-        while (wait_s := self._get_wait_s()) > 0:
-            self.submitted.wait(wait_s + late_s)
-
-    def _get_wait_s(self) -> float:
-        books, now = self._books, self.now()
-        opens_at = {gate.source: gate.closed_until or now for gate in books.gates.values()}
-        times = [
-            run.lease_expires_at or max(run.next_retry_at or now, opens_at[run.source])
-            for run in books.runs.values()
-            if not has_ended(run)
-        ]
-        times += [retry.next_run_at for retry in books.retries.values()]
-        return min(((time - now).total_seconds() for time in times), default=IDLE_S)
 
 
 @define(eq=False)
@@ -210,6 +139,7 @@ class QueueScenario(Scenario):
     until_idle: bool = field(init=False)
     """Whether a timer starts workers when there is work, instead of letting them wait for it."""
     leases: LeaseChecker = field(init=False)
+    stops: StopChecker = field(init=False)
 
     def build(self) -> None:
         world, chance = self.world, self.chance
@@ -231,24 +161,14 @@ class QueueScenario(Scenario):
             AcquirePartition(key=create_key(day), area=area)
             for day in range(1, 1 + chance.randint(1, 2))
         ]
+        tiles = list(area.coverage.tiles(SOURCE))
         if chance.random() < 0.4:  # what is missing makes the validator reject a partition
-            tiles = list(area.coverage.tiles(SOURCE))
             self.provider.absent.add(chance.choice(tiles))
         self.add_checkers()
         world.disks.append(self.raw.lose_power)
-        world.actions |= {
-            "cancel ": self.cancel_run,
-            "resubmit ": self.resubmit,
-            "stop worker ": self.stop_worker,
-            "suspend briefly ": partial(self.suspend_worker, 2 * LEASE_S),
-            "suspend ": partial(self.suspend_worker, 2 * LEASE_S + self.sweep_s),
-            "retry run ": self.retry_run,
-            "retry partition ": self.retry_partition,
-            "mark terminal ": self.mark_terminal,
-            "restock ": lambda _process: self.provider.absent.clear(),
-        }
+        world.actions = QueueOperators(self).list_actions(tiles)
         world.start_process(Process(name="scheduler", main=self.submit_work))
-        for number in range(chance.randint(1, 3)):
+        for number in range(chance.choice([1, 2, 2, 3])):
             world.start_process(
                 Process(name=f"worker-{number}", main=self.run_worker, is_awaited=False)
             )
@@ -256,6 +176,8 @@ class QueueScenario(Scenario):
     def add_checkers(self) -> None:
         world = self.world
         self.leases = LeaseChecker(world, self.work)
+        self.stops = StopChecker(world, DRAIN_S + GRACE_S + STEP_S_MAX)
+        world.watch(self.stops)
         checkers = [
             self.leases,
             QueueOrderChecker(world, self.work),
@@ -278,6 +200,9 @@ class QueueScenario(Scenario):
                 priority = self.chance.choice(list(RunPriority))
                 self.create_control(process).submit(work, actor=Actor.OPERATOR, priority=priority)
                 process.data["submitted"].append(work)
+        self.wait_for_end()
+
+    def wait_for_end(self) -> None:
         while self.is_busy():
             self.world.wait(60.0)
 
@@ -290,8 +215,10 @@ class QueueScenario(Scenario):
         """Run the command ``worker`` again and again: an operator may stop it."""
         for start in count(1):
             process.data["worker"] = WorkerId(f"{process.name}-{process.generation}-{start}")
-            process.data["stopping"] = False
+            process.data["stopping_s"] = inf
             self.create_worker(process, process.data["worker"]).run()
+            process.data["stops"] = start
+            del process.data["stopping_s"]
             self.world.wait(5.0)
             if self.until_idle:
                 self.work.wait_for_work(30.0 * self.world.schedule.random())
@@ -303,9 +230,9 @@ class QueueScenario(Scenario):
         handle = partial(self.handle_run, job)
         acquire = AcquirePartitionHandler(partial(self.create_acquisition, process, clock))
         handlers: Mapping[RunKind, RunHandler] = {
-            RunKind.DOWNLOAD_AREA: partial(self.watch_run, handle),
-            RunKind.UPLOAD_FLIGHT: partial(self.watch_run, handle),
-            RunKind.ACQUIRE_PARTITION: partial(self.watch_run, acquire),
+            RunKind.DOWNLOAD_AREA: partial(self.watch_run, process, handle),
+            RunKind.UPLOAD_FLIGHT: partial(self.watch_run, process, handle),
+            RunKind.ACQUIRE_PARTITION: partial(self.watch_run, process, acquire),
         }
         retrying = RetryingCalls(self.create_retry_manager(process, clock))
         heartbeat = SimulatedHeartbeat(
@@ -330,17 +257,35 @@ class QueueScenario(Scenario):
                 until_idle=self.until_idle,
             ),
             stop_check_s=IDLE_S,  # its waits end when it is stopped
-            is_stopping=lambda: bool(process.data.get("stopping")),
+            is_stopping=lambda: process.data.get("stopping_s", inf) <= self.world.time_s,
+            check_stop=partial(self.check_drain, process),
         )
         return worker
 
-    def watch_run(self, handle: RunHandler, run: Run, check: Callable[[], None], /) -> RunResult:
-        """Process a run, and check what its worker believes about its lease."""
-        return handle(run, partial(self.leases.check_held, run, check))
+    def watch_run(
+        self, process: Process, handle: RunHandler, run: Run, check: Callable[[], None], /
+    ) -> RunResult:
+        """Process a run, and check why its worker goes on with it."""
+
+        def watch() -> None:
+            was_drained = self.is_drained(process)
+            self.leases.check_held(run, check)
+            self.stops.require(not was_drained, f"{process.name} goes on after its drain time")
+
+        return handle(run, watch)
+
+    def is_drained(self, process: Process) -> bool:
+        """Return whether a worker has to return its run."""
+        is_over: bool = process.data.get("stopping_s", inf) + DRAIN_S <= self.world.time_s
+        return is_over
+
+    def check_drain(self, process: Process) -> None:
+        if self.is_drained(process):
+            raise KeyboardInterrupt
 
     def handle_run(self, job: Any, run: Run, check: Callable[[], None], /) -> RunResult:
         """Do the steps of a run; its end depends on chance."""
-        for _ in range(3):
+        for _ in range(1 + int(3 * self.world.schedule.random())):
             check()
             job.do_step(run)
         drawn = self.world.schedule.random()
@@ -391,57 +336,6 @@ class QueueScenario(Scenario):
             policies=POLICIES,
             **options,
         )
-
-    # Operators, who are sometimes wrong: what is refused must change nothing
-
-    def pick_run(self, *statuses: RunStatus) -> Run | None:
-        runs = [run for run in self.work._books.runs.values() if run.status in statuses]
-        picked: Run | None = self._pick(sorted(runs, key=lambda run: run.run_id))
-        return picked
-
-    def _pick(self, items: list[Any]) -> Any:
-        return items[int(self.world.schedule.random() * len(items))] if items else None
-
-    def resubmit(self, process: Process) -> None:
-        job = self._pick([job for job in self.jobs if not isinstance(job, AcquirePartition)])
-        self.create_control(process).submit(job, actor=Actor.OPERATOR)
-
-    def stop_worker(self, _process: Process) -> None:
-        self.world.processes["worker-0"].data["stopping"] = True
-        self.work.submitted.set()
-
-    def suspend_worker(self, seconds: float, _process: Process) -> None:
-        """Close the lid of a laptop whose worker is busy, past its lease."""
-        run = self.pick_run(RunStatus.PROCESSING)
-        if run is not None:
-            for process in self.world.processes.values():
-                if process.data.get("worker") == run.lease_owner:
-                    process.stopped_until_s = self.world.time_s + seconds
-
-    def cancel_run(self, process: Process) -> None:
-        run = self.pick_run(*RunStatus)
-        if run is not None:
-            self.create_control(process).cancel(run.run_id, reason="simulated", by="ann")
-
-    def retry_run(self, process: Process) -> None:
-        run = self.pick_run(*RunStatus)
-        if run is not None:
-            self.create_control(process).retry_now(run.run_id, reason="simulated", by="ann")
-
-    def retry_partition(self, process: Process) -> None:
-        key = self._pick(sorted(self.work._books.partitions, key=str))
-        if key is not None:
-            self.create_partitions(process).retry([key], OVERRIDE)
-
-    def mark_terminal(self, process: Process) -> None:
-        failed = [
-            key
-            for key, one in self.work._books.partitions.items()
-            if one.status is PartitionStatus.FAILED
-        ]
-        key = self._pick(sorted(failed, key=str))
-        if key is not None:
-            self.create_partitions(process).mark_terminal([key], OVERRIDE)
 
 
 def create_key(day: int) -> PartitionKey:

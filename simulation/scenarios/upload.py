@@ -8,7 +8,7 @@ from attrs import define, field
 from simulation.checkers.audit import AuditChecker
 from simulation.checkers.cache import DurabilityChecker
 from simulation.checkers.uploads import AttemptChecker, UploadChecker
-from simulation.faults import PortKind
+from simulation.faults import FaultKind, PortKind
 from simulation.ports import PortSpec
 from simulation.scenarios.base import LOGGER
 from simulation.scenarios.cache import FLIGHTS, JOURNALS, STORE, CacheScenario
@@ -48,6 +48,7 @@ class UploadScenario(CacheScenario):
     name: ClassVar[str] = "upload"
     liveness_s: ClassVar[float] = 3 * 3600.0
     lasts_s_max: ClassVar[float] = 600.0
+    weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 4.0}
     provider: SimulatedUploadProvider = field(init=False)
     envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore, init=False)
     recorder: MemoryFdrClient = field(init=False)
@@ -68,7 +69,7 @@ class UploadScenario(CacheScenario):
             TileId(source=source, zoom=16, x=39_000 + number % 3, y=22_000 + number // 3)
             for number in range(chance.randint(1, 8))
         ]
-        attempts_max = chance.randint(1, 5)
+        attempts_max = chance.choice([1, 1, 2, 3, 5])
         self.config = C11RetryConfig(
             max_per_tile_attempts=attempts_max, max_in_call_retries=chance.randint(0, 3)
         )
@@ -112,7 +113,7 @@ class UploadScenario(CacheScenario):
 
     def ingest(self, process: Process) -> None:
         """Run the command ``ingest``."""
-        lock = self.acquire_lock(process)
+        lock = self.acquire_lock(process, waits=process.name != "ingest")
         clock = self.create_clock(process)
         journals = self.connect(process, JOURNALS, self.journals)
         report = CaptureIngest(

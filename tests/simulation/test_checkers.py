@@ -33,3 +33,15 @@ def test_every_checker_is_named_at_its_invariants() -> None:
     claims = tomllib.loads((ROOT / "tests/invariants.toml").read_text(encoding="utf-8"))
     assert claims["checkers"] == list_checkers()
     assert set(claims["checkers"]) <= set(claims["claims"])
+
+
+def test_every_claimed_invariant_has_a_checker_or_a_reason_why_not() -> None:
+    claims = tomllib.loads((ROOT / "tests/invariants.toml").read_text(encoding="utf-8"))
+    simulated, outside = set(claims["checkers"]), claims["outside_the_simulator"]
+    assert simulated.isdisjoint(outside)
+    assert simulated | set(outside) == set(claims["claims"])
+    for number, entry in outside.items():
+        assert entry["why"], number
+        assert entry["checked_by"], number
+        for path in entry["checked_by"]:
+            assert (ROOT / path).is_file(), f"{number}: {path} does not exist"

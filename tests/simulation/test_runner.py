@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simulation.bugs import BUGS, mutate, plant
+from simulation.bugs import BUGS, plant
 from simulation.faults import FaultKind
+from simulation.mutations import mutate
 from simulation.runner import Summary, get_menu, run_seed, shrink
 from simulation.scenarios import SCENARIOS
 

@@ -1,0 +1,81 @@
+"""Checkers of time: what a jump of the wall clock may change, and how soon a stop is obeyed."""
+
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import ClassVar
+
+from attrs import define, evolve
+
+from simulation.checkers.base import Checker
+from simulation.faults import FaultKind, FaultPlan
+from simulation.scheduler import Process
+from simulation.world import World
+
+MAY_DIFFER = ".mark_used"
+"""The last use of a tile is a date; it is written again if it is old. Histories part there."""
+
+
+@define(eq=False)
+class ClockChecker(Checker):
+    """A wall clock that jumps changes nothing: without the jumps, the history is the same."""
+
+    invariants: ClassVar[tuple[int, ...]] = (14,)
+    build: Callable[[World], object]
+    """Creates the same scenario in another world."""
+    liveness_s: float
+
+    def at_end(self) -> None:
+        jumps = [
+            fault
+            for fault in self.world.plan.faults
+            if fault.kind is FaultKind.CLOCK_JUMP and fault.amount
+        ]
+        if not jumps or not any(kind == "clock_jump" for kind, _ in self.world.fault_pairs):
+            return
+        still = [
+            evolve(fault, amount=0.0) if fault in jumps else fault
+            for fault in self.world.plan.faults
+        ]
+        other = World(self.world.seed, FaultPlan(still))
+        self.build(other)
+        other.run(liveness_s=self.liveness_s)
+        pairs = zip_longest(self.world.trace, other.trace)
+        differing = next((pair for pair in pairs if not _is_same(*pair)), None)
+        if differing is not None and not any(MAY_DIFFER in (line or "") for line in differing):
+            told, expected = (line and line.strip() for line in differing)
+            self.fail(f"a jump of the wall clock leads to {told!r} instead of {expected!r}")
+
+
+def _is_same(line: str | None, other: str | None) -> bool:
+    return line == other or (line is not None and " fault " in line)
+
+
+@define(eq=False)
+class StopChecker(Checker):
+    """A process that is asked to stop does so within its grace."""
+
+    invariants: ClassVar[tuple[int, ...]] = (17,)
+    grace_s: float
+
+    def note_signal(self, process: Process, count_stops: Callable[[], int]) -> None:
+        """Note that a process was asked to stop; look again after its grace.
+
+        ``count_stops`` returns how often it has obeyed. A fault meanwhile may delay that.
+        """
+        world, stops, generation = self.world, count_stops(), process.generation
+        faults = world.fault_pairs.total()
+        if world.faults_over_s > world.time_s or process.stopped_until_s > world.time_s:
+            return
+
+        def look() -> None:
+            world.checks += 1
+            has_stopped = not process.alive or (count_stops(), process.generation) > (
+                stops,
+                generation,
+            )
+            self.require(
+                has_stopped or world.fault_pairs.total() > faults,
+                f"{process.name} does not stop within {self.grace_s:.0f} s",
+            )
+
+        world.call_later(self.grace_s, look)
