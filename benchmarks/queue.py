@@ -192,20 +192,20 @@ def throughput(url: str) -> Iterator[Ratio]:
     yield Ratio(
         name="no-op runs, of procrastinate's worker",
         ratio=median["ours"] / median["peer"],
-        goal=10,
+        goal=60,
         at_least=True,
         detail=detail,
     )
     yield Ratio(
         name=f"no-op runs in batches of {BATCH}, of a raw loop",
         ratio=median["ours"] / median["raw"],
-        goal=0.7,
+        goal=0.5,
         at_least=True,
     )
     yield Ratio(
         name="no-op runs one by one, of a raw loop",
         ratio=median["ours1"] / median["raw1"],
-        goal=0.7,
+        goal=0.9,
         at_least=True,
     )
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 with import_on_call(globals()):  # a process that only reads needs none of them
-    from tileferry.adapters.postgres.engine import disable_transactions, get_settings
+    from tileferry.adapters.postgres.engine import (
+        disable_transactions,
+        get_settings,
+        leave_begin_to_block,
+    )
     from tileferry.adapters.postgres.errors import database_error, translate_database_errors
 
 SERVER_VERSION_MIN = 15
@@ -92,8 +96,12 @@ class Database:
         return row
 
     @contextmanager
-    def resolvable_transaction(self) -> Iterator[tuple["Connection", list[str | None]]]:
+    def resolvable_transaction(
+        self, *, begins_itself: bool = False
+    ) -> Iterator[tuple["Connection", list[str | None]]]:
         """Run a block in a transaction; the block appends the transaction id to the list.
+
+        With ``begins_itself`` the block sends BEGIN: ``begin_in_pipeline``.
 
         The id is ``None`` if nothing was changed. For callers that get the id from one of their
         statements; ``transaction`` queries it instead. If the answer to the commit was lost and the
@@ -103,7 +111,7 @@ class Database:
         with translate_database_errors():
             xid_holder: list[str | None] = []
             lost = None
-            with self.wait_for_server(self._begin) as connection:
+            with self.wait_for_server(lambda: self._begin(begins_itself)) as connection:
                 transaction = connection.get_transaction()
                 assert transaction is not None  # noqa: S101  # it was begun
                 try:
@@ -167,12 +175,12 @@ class Database:
         with translate_database_errors():
             return self.engine.connect()
 
-    def _begin(self) -> "Connection":
+    def _begin(self, begins_itself: bool) -> "Connection":  # noqa: FBT001  # see the caller
         connection = self._connect()
         try:
             with translate_database_errors():
                 _check_writable(connection)
-                connection.begin()
+                (leave_begin_to_block(connection) if begins_itself else connection).begin()
         except BaseException:
             connection.close()
             raise

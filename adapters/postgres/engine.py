@@ -1,8 +1,9 @@
 """SQLAlchemy engines for Postgres: the URL, the pool, and the beginning of transactions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -25,6 +26,7 @@ PREPARE_THRESHOLD = 5
 """Executions before a connection prepares a statement: the default of the driver."""
 _AUTOCOMMIT = "AUTOCOMMIT"
 _THRESHOLD = "prepare_threshold"
+_BEGINS_ITSELF = "begins_itself"
 
 
 def create_postgres_engine(
@@ -143,8 +145,27 @@ def _prepare_connection(
     on_connect(session.settings)
 
 
+def leave_begin_to_block(connection: Connection) -> Connection:
+    """Let the block of a transaction send BEGIN itself: ``begin_in_pipeline``."""
+    return connection.execution_options(**{_BEGINS_ITSELF: True})
+
+
+@contextmanager
+def begin_in_pipeline(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+    """Send BEGIN and the statements of a block in one round trip; the block gets the driver.
+
+    The results are there when the block has ended.
+    """
+    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    with driver.pipeline():
+        for statement in connection.info["begin"].split("; "):
+            driver.execute(statement)
+        yield driver
+
+
 def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get("isolation_level") != _AUTOCOMMIT:
+    options = connection.get_execution_options()
+    if options.get("isolation_level") != _AUTOCOMMIT and not options.get(_BEGINS_ITSELF):
         connection.exec_driver_sql(connection.info["begin"])
 
 

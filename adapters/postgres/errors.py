@@ -18,6 +18,8 @@ def translate_database_errors() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise database_error(error) from error
+    except DriverError as error:  # of a statement that was given to the driver itself
+        raise explain_driver_error(error, is_lost=False) from error
     except PoolTimeoutError as error:
         raise DatabaseError(
             problem="timed out waiting for a free connection",

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import psycopg
 from attrs import define, field
+from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 
 from tileferry.adapters.postgres.database import Database, get_transaction_id
-from tileferry.adapters.postgres.engine import get_settings
+from tileferry.adapters.postgres.engine import begin_in_pipeline, get_settings
 from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.run_rows import (
     ADMIT_RETRIES,
@@ -37,6 +38,7 @@ from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, RunKind, RunProgress, WorkerId
 
 CHANNEL = "tileferry_runs"
+_NOT_DUE: Mapping[str, object] = {"due": None, "allowed": None, "tokens": None}
 _RECONNECT_S = 5.0
 
 
@@ -76,20 +78,28 @@ class PostgresRunQueue:
         kinds: Sequence[RunKind] = ALL_KINDS,
         sources: Sequence[str] | None = None,
     ) -> tuple[Sequence[RunId], Sequence[Run]]:
-        """Complete runs and claim the next ones, in one transaction."""
-        with self.database.resolvable_transaction() as (connection, xid_holder):
-            kept = _complete_runs(connection, ended)
-            wanted = _to_filter(kinds, sources)
-            values = {
-                **wanted,
-                **self._admit_due_retries(connection, wanted),
-                "worker": worker,
-                "limit": limit,
-                "lease": lease,
-                "capacity": self.budget.capacity,
-                "earned": self.budget.earned_per_success,
-            }
-            rows = connection.exec_driver_sql(CLAIM, values).all()
+        """Complete runs and claim the next ones, in one transaction of two round trips.
+
+        It has more of them if retries are due, or if there is nothing to claim.
+        """
+        values: dict[str, object] = {
+            **_to_filter(kinds, sources),
+            **_NOT_DUE,
+            "worker": worker,
+            "limit": limit,
+            "lease": lease,
+            "capacity": self.budget.capacity,
+            "earned": self.budget.earned_per_success,
+        }
+        claims = to_claim_parameters(ended)
+        with self.database.resolvable_transaction(begins_itself=True) as (connection, xid_holder):
+            with begin_in_pipeline(connection) as driver:
+                completed = driver.execute(COMPLETE, claims) if ended else None
+                claiming = driver.execute(CLAIM, values)
+            kept = [RunId(row[0]) for row in completed or ()]
+            if len(kept) < len(ended):  # an earlier, unconfirmed commit may have completed some
+                kept += [RunId(row[0]) for row in driver.execute(PASSED_BEFORE, claims)]
+            rows = claiming.fetchall() or self._claim_with_retries(driver, values)
             xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))
         claimed = [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
         if len(xid_holder) > 1:
@@ -111,19 +121,24 @@ class PostgresRunQueue:
                         remedy="claim again",
                     )
 
-    def _admit_due_retries(
-        self, connection: Connection, wanted: Mapping[str, object]
-    ) -> dict[str, object]:
-        """Put due retries into the lines of their sources; return the tokens of these sources."""
-        rows = connection.exec_driver_sql(DUE_SOURCES, dict(wanted)).all()
-        budgets = {row.source: refill_budget(self.budget, row) for row in rows}
+    def _claim_with_retries(
+        self, driver: "psycopg.Connection[Any]", values: Mapping[str, object]
+    ) -> Sequence[Any]:
+        """Put due retries into the lines of their sources, and claim what their tokens allow.
+
+        Sources whose gates are locked are left out, so that other sources can be claimed from.
+        """
+        with driver.cursor(row_factory=namedtuple_row) as cursor:
+            due: Sequence[Any] = cursor.execute(DUE_SOURCES, values).fetchall()
+        budgets = {row.source: refill_budget(self.budget, row) for row in due}
         if budgets:
-            connection.exec_driver_sql(ADMIT_RETRIES, {"due": list(budgets)})
-        return {
+            driver.execute(ADMIT_RETRIES, {"due": list(budgets)})
+        tokens = {
             "due": list(budgets),
             "allowed": [budget.retries_allowed for budget in budgets.values()],
             "tokens": [budget.tokens for budget in budgets.values()],
         }
+        return driver.execute(CLAIM, {**values, **tokens}).fetchall()
 
     def get_wait_s(
         self, *, kinds: Sequence[RunKind] = ALL_KINDS, sources: Sequence[str] | None = None

@@ -129,7 +129,8 @@ def to_claim_parameters(held: Sequence[Run]) -> dict[str, object]:
     # Newline-separated text, split by the server, is cheaper to encode than an array.
     return {
         "run_ids": "\n".join([run.run_id for run in held]),
-        "claims": "\n".join([f"{run.run_id} {run.lease_epoch} {run.lease_owner}" for run in held]),
+        "epochs": "\n".join([str(run.lease_epoch) for run in held]),
+        "workers": "\n".join([run.lease_owner or "" for run in held]),
     }
 
 
@@ -179,10 +180,11 @@ ADMIT_RETRIES = (
     " WHERE runs.source = g.source AND next_retry_at <= now() AND NOT ready"
     f" ORDER BY {_LINE} LIMIT {ADMIT_MAX} FOR UPDATE SKIP LOCKED) AS due)"
 )
-# Reads up to the limit from each open source, since any source may have the oldest runs. A line
-# stops at the first retry that its source's tokens cannot pay. Uses clock_timestamp() instead of
-# the transaction's start: a run may have become free since then. First attempts earn tokens for
-# sources below capacity; a gate locked by another transaction is skipped.
+# Without an array of due sources it claims only if no source has due retries: their tokens would
+# have to be looked at first. Reads up to the limit from each open source, since any source may have
+# the oldest runs. A line stops at the first retry that its source's tokens cannot pay. Uses
+# clock_timestamp() instead of the transaction's start: a run may have become free since then. First
+# attempts earn tokens for sources below capacity; a gate locked by another transaction is skipped.
 CLAIM = f"""
     WITH budget AS MATERIALIZED (
         SELECT * FROM unnest(%(due)s::text[], %(allowed)s::bigint[], %(tokens)s::double precision[])
@@ -197,7 +199,12 @@ CLAIM = f"""
                 ORDER BY {_LINE} LIMIT %(limit)s FOR UPDATE SKIP LOCKED
             ) AS first
             WHERE {_IS_OPEN} AND {_IS_WANTED}
-                AND (budget.source IS NOT NULL OR NOT EXISTS {_DUE_RETRIES})
+                AND CASE WHEN %(due)s::text[] IS NULL
+                    THEN NOT EXISTS (
+                        SELECT FROM source_gates AS g
+                        WHERE {_IS_OPEN} AND {_IS_WANTED} AND EXISTS {_DUE_RETRIES}
+                    )
+                    ELSE budget.source IS NOT NULL OR NOT EXISTS {_DUE_RETRIES} END
         ) AS line WHERE cost <= allowed ORDER BY {_LINE} LIMIT %(limit)s
     ), batch AS (
         SELECT run_id, of_source, needs_token, row_number() OVER line = 1 AS is_first,
@@ -239,34 +246,35 @@ NEXT_START = f"""
         WHERE (ready OR next_retry_at IS NOT NULL) AND kind = ANY (%(kinds)s) AND {_IS_WANTED}
     ) END AS wait_s
 """  # noqa: S608
-# Compares claims as text: for a join on rows the planner estimates two rows.
-_CLAIMED = (
-    "run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
-    " AND concat_ws(' ', run_id, lease_epoch, worker)"
-    " = ANY (string_to_array(%(claims)s, E'\\n'))"
+# The planner expects ten claims, and looks up each by its id.
+_CLAIMS = (
+    "unnest(string_to_array(%(run_ids)s, E'\\n'), string_to_array(%(epochs)s, E'\\n')::bigint[],"
+    " string_to_array(%(workers)s, E'\\n')) AS claim(claimed_id, claimed_epoch, claimed_by)"
 )
+_CLAIMED = "run_id = claimed_id AND lease_epoch = claimed_epoch AND worker = claimed_by"
 _HELD = f"{_CLAIMED} AND status = 'processing'"
 _EXTEND = (
     "UPDATE runs SET lease_expires_at = now() + %(lease)s,"
     " progress = coalesce(CAST(%(progress)s AS jsonb) ->> run_id, progress)"
 )
-RENEW_ONE = f"{_EXTEND} WHERE {_HELD} RETURNING run_id"
+RENEW_ONE = f"{_EXTEND} FROM {_CLAIMS} WHERE {_HELD} RETURNING run_id"
 # A bulk renewal must not wait for locks: the worker may be completing the same runs in another
 # order.
 RENEW_FREE = (
     f"{_EXTEND} WHERE run_id IN"  # noqa: S608
-    f" (SELECT run_id FROM runs WHERE {_HELD} FOR UPDATE SKIP LOCKED) RETURNING run_id"
+    f" (SELECT run_id FROM runs JOIN {_CLAIMS} ON {_HELD} FOR UPDATE OF runs SKIP LOCKED)"
+    " RETURNING run_id"
 )
 CANCELLED = (
-    "SELECT run_id FROM run_attempts WHERE run_id = ANY (string_to_array(%(run_ids)s, E'\\n'))"
-    " AND concat_ws(' ', run_id, epoch, worker) = ANY (string_to_array(%(claims)s, E'\\n'))"
+    f"SELECT run_id FROM run_attempts JOIN {_CLAIMS}"  # noqa: S608
+    " ON run_id = claimed_id AND epoch = claimed_epoch AND worker = claimed_by"
     " AND outcome = 'cancelled'"
 )
-HELD_BEFORE = f"SELECT run_id FROM runs WHERE {_HELD}"  # noqa: S608
-PASSED_BEFORE = f"SELECT run_id FROM runs WHERE {_CLAIMED} AND status = 'passed'"  # noqa: S608
+HELD_BEFORE = f"SELECT run_id FROM runs JOIN {_CLAIMS} ON {_HELD}"  # noqa: S608
+PASSED_BEFORE = f"SELECT run_id FROM runs JOIN {_CLAIMS} ON {_CLAIMED} AND status = 'passed'"  # noqa: S608
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608
     " retry_count = 0, rate_limited_count = 0, lease_expires_at = NULL, ended_at = now(),"
     " progress = NULL"
-    f" WHERE {_HELD} RETURNING run_id"
+    f" FROM {_CLAIMS} WHERE {_HELD} RETURNING run_id"
 )

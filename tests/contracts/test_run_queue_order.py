@@ -106,6 +106,13 @@ def test_stopped_line_of_one_source_leaves_others_alone(
     assert claim_ids(desk) == []
 
 
+def test_due_retry_of_one_source_precedes_newer_runs_of_others(control_plane: ControlPlane) -> None:
+    failed = fail_and_wait(control_plane, 1)
+    elsewhere = control_plane.submit_run(download_work("F9", source="sat")).run_id
+    claimed = [claim_ids(control_plane, limit=1) for _ in range(3)]
+    assert claimed == [failed, [elsewhere], []]
+
+
 def test_wait_requested_by_source_takes_no_token(low_budget_control_plane: ControlPlane) -> None:
     desk = low_budget_control_plane
     for _ in range(3):
