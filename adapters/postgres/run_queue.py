@@ -237,7 +237,7 @@ def _complete_runs(connection: Connection, ended: Sequence[Run]) -> list[RunId]:
     if not ended:
         return []
     claims = to_claim_parameters(ended)
-    kept = [RunId(row[0]) for row in connection.exec_driver_sql(COMPLETE, claims)]
+    kept = {row[0] for row in connection.exec_driver_sql(COMPLETE, claims)}
     if len(kept) < len(ended):  # an earlier, unconfirmed commit may have completed some
-        kept += [RunId(row[0]) for row in connection.exec_driver_sql(PASSED_BEFORE, claims)]
-    return kept
+        kept |= {row[0] for row in connection.exec_driver_sql(PASSED_BEFORE, claims)}
+    return [run.run_id for run in ended if run.run_id in kept]

@@ -78,7 +78,7 @@ class RunQueue(Protocol):
         ...
 
     def complete(self, ended: Sequence[Run]) -> Sequence[RunId]:
-        """End passed runs, and return those that the worker still held.
+        """End passed runs, and return those that the worker still held, in the same order.
 
         Only for runs without a partition; other results need a ``WorkUnit``.
         """

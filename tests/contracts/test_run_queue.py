@@ -232,7 +232,7 @@ def test_completion_is_idempotent(control_plane: ControlPlane) -> None:
     control_plane.submit_run()
     first, second = control_plane.queue.claim(W1, limit=2, lease=LEASE)
     assert control_plane.queue.complete([first]) == [first.run_id]
-    assert set(control_plane.queue.complete([first, second])) == {first.run_id, second.run_id}
+    assert control_plane.queue.complete([first, second]) == [first.run_id, second.run_id]
     stale = evolve(second, lease_epoch=second.lease_epoch + 1)
     assert control_plane.queue.complete([stale]) == []
 
