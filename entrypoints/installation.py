@@ -52,6 +52,7 @@ with import_on_call(globals()):
     from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
     from tileferry.application.cache.verification import CacheVerification
+    from tileferry.application.control.bulk_runs import BulkRuns
     from tileferry.application.control.partition_control import PartitionControl
     from tileferry.application.control.policies import WorkPolicies
     from tileferry.application.control.queries import PartitionDataReader, WorkInspector
@@ -436,6 +437,11 @@ class Installation:
     def run_control(self) -> RunControl:
         """Submits, cancels and retries runs."""
         return self._checked.run_control()
+
+    @property
+    def bulk_runs(self) -> BulkRuns:
+        """Selects runs for an action of an operator, and applies it to them."""
+        return BulkRuns(reader=self.work_reader, control=self.run_control)
 
     def queue_download(self, flight: str, area: Area, *, by: str) -> tuple[Run, bool]:
         """Queue the download of an area; return its run, and whether it is new."""

@@ -242,13 +242,7 @@ class MemoryWork:
 
     def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return the matching runs, newest submission first."""
-        found = [
-            run
-            for run in self._books.runs.values()
-            if (not wanted.statuses or run.status in wanted.statuses)
-            and (not wanted.kinds or run.kind in wanted.kinds)
-            and wanted.source in {None, run.source}
-        ]
+        found = [run for run in self._books.runs.values() if wanted.matches(run)]
         found.sort(key=lambda run: (run.submitted_date, run.run_id), reverse=True)
         return found[:limit]
 

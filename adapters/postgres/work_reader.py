@@ -64,18 +64,23 @@ class PostgresWorkReader:
 
     def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return the matching runs, newest submission first."""
-        values = {
+        values: dict[str, object] = {
             "statuses": list(map(str, wanted.statuses)),
             "kinds": list(map(str, wanted.kinds)),
             "source": wanted.source,
+            "text": wanted.text,
             "limit": limit,
         }
+        if wanted.after is not None:
+            values["after_date"], values["after_id"] = wanted.after
         conditions = [
             condition
             for condition, applies in (
                 ("status = ANY (%(statuses)s)", wanted.statuses),
                 ("kind = ANY (%(kinds)s)", wanted.kinds),
                 ("source = %(source)s", wanted.source is not None),
+                (_HAS_TEXT, wanted.text is not None),
+                ("(submitted_date, run_id) < (%(after_date)s, %(after_id)s)", wanted.after),
             )
             if applies
         ]
@@ -218,6 +223,7 @@ def _attempt_from_row(row: Any) -> RunAttempt:
 
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # interpolates constants only, here and below
 _NEWEST_FIRST = "ORDER BY submitted_date DESC, run_id DESC LIMIT %(limit)s"
+_HAS_TEXT = "strpos(lower(concat_ws(' ', run_id, dedupe_key, error_message)), lower(%(text)s)) > 0"
 _RUN = f"{_RUNS} WHERE run_id = %(run_id)s"
 _ATTEMPTS = "SELECT * FROM run_attempts WHERE run_id = %(id)s ORDER BY epoch"
 _HAS_RAW = "SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = %(run_id)s)"

@@ -225,6 +225,21 @@ class RunFilter:
     statuses: Sequence[RunStatus] = ()
     kinds: Sequence[RunKind] = ()
     source: str | None = None
+    text: str | None = None
+    """Part of the id, the dedupe key or the error; upper and lower case are the same."""
+    after: tuple[datetime, RunId] | None = None
+    """Only runs after this submission in the list, to continue an earlier one."""
+
+    def matches(self, run: Run) -> bool:
+        """Return whether a run is selected."""
+        written = " ".join(filter(None, (run.run_id, run.dedupe_key, run.error_message)))
+        return (
+            (not self.statuses or run.status in self.statuses)
+            and (not self.kinds or run.kind in self.kinds)
+            and self.source in {None, run.source}
+            and (self.text is None or self.text.lower() in written.lower())
+            and (self.after is None or (run.submitted_date, run.run_id) < self.after)
+        )
 
 
 @frozen(kw_only=True)

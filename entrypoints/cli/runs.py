@@ -91,7 +91,7 @@ def list_command(
         return
     for run in found:
         stdout.print(format_run(run, now, progress.get(run.run_id)))
-    there = [f"{counts[one]:,} {_format_status(one)}" for one in RunStatus if counts.get(one)]
+    there = [f"{counts[one]:,} {format_status(one)}" for one in RunStatus if counts.get(one)]
     if there and limit and not found:
         stdout.print("No run matches.")
     stdout.print(f"All runs: {', '.join(there)}." if there else "No runs yet.")
@@ -110,13 +110,13 @@ def show_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag 
     from tileferry.entrypoints.cli.work_lines import format_attempts, progress_to_json
 
     with open_installation(config) as installation:
-        found = _find_run(installation, run)
+        found = find_run(installation, run)
     if json:
         attempts = [record_to_json(attempt) for attempt in found.attempts]
         body = {**record_to_json(found.run), "progress": progress_to_json(found.progress)}
         print_json(SHOW_SCHEMA, {**body, "attempts": attempts})
         return
-    stdout.print(build_facts_table(f"Run {found.run.run_id}", _build_rows(found)))
+    stdout.print(build_facts_table(f"Run {found.run.run_id}", build_run_facts(found)))
     stdout.print(format_attempts(found.attempts, found.now))
 
 
@@ -136,7 +136,7 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
     )
 
     with open_installation(config) as installation:
-        found = _find_run(installation, run)
+        found = find_run(installation, run)
         source = installation.inspector.get_source(found.run.source)
         story = explain_run(found, source, installation.work_policies)
         entries = list(installation.audit_reader.find_about(found.run.run_id))
@@ -149,7 +149,7 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
         }
         print_json(WHY_SCHEMA, {**body, "audit": replay_to_json(entries)})
         return
-    stdout.print(f"Run {found.run.run_id}: {_format_status(found.run.status)}")
+    stdout.print(f"Run {found.run.run_id}: {format_status(found.run.status)}")
     stdout.print(format_sentences(story))
     if entries:
         stdout.print("\nAudit log:")
@@ -179,7 +179,7 @@ def cancel_command(
 
     why = parse_reason(reason)
     with open_installation(config) as installation:
-        found = _find_run(installation, run).run
+        found = find_run(installation, run).run
         after = installation.run_control.cancel(found.run_id, reason=why, by=get_operator_name())
     if json:
         print_json(CANCEL_SCHEMA, record_to_json(after))
@@ -208,7 +208,7 @@ def retry_command(
 
     why = parse_reason(reason)
     with open_installation(config) as installation:
-        run_id = _find_run(installation, run).run.run_id
+        run_id = find_run(installation, run).run.run_id
         after = installation.run_control.retry_now(run_id, reason=why, by=get_operator_name())
     if json:
         print_json(RETRY_SCHEMA, record_to_json(after))
@@ -289,12 +289,13 @@ def _show_submitted(submitted: "Sequence[tuple[Run, bool]]", *, json: bool) -> N
         if not json:
             stdout.print(run.run_id)
         if not is_new:
-            status = _format_status(run.status)
+            status = format_status(run.status)
             stderr.print(f"Already queued as run {run.run_id}, which is {status}.")
         stderr.print(f"To follow it: tileferry runs why {run.run_id}")
 
 
-def _find_run(installation: "Installation", run: str) -> "RunDetails":
+def find_run(installation: "Installation", run: str) -> "RunDetails":
+    """Return the run with an id; raise if the id is not valid or unknown."""
     from tileferry.application.ports.raw_partitions import check_run_id
     from tileferry.domain.runs import RunId
     from tileferry.entrypoints.cli.output import blame_option
@@ -305,7 +306,8 @@ def _find_run(installation: "Installation", run: str) -> "RunDetails":
     return found
 
 
-def _build_rows(found: "RunDetails") -> dict[str, object]:
+def build_run_facts(found: "RunDetails") -> dict[str, object]:
+    """Return what is known of a run, by name."""
     from tileferry.domain.text import format_utc, printable
     from tileferry.entrypoints.cli.formatting import format_relative_time
     from tileferry.entrypoints.cli.work_lines import describe_progress, format_next_try
@@ -313,7 +315,7 @@ def _build_rows(found: "RunDetails") -> dict[str, object]:
     run, now = found.run, found.now
     rows: dict[str, object] = {
         "kind": run.kind.value,
-        "status": _format_status(run.status),
+        "status": format_status(run.status),
         "submitted": format_utc(run.submitted_date),
         "priority": run.priority.name.lower(),
         "retries": run.retry_count,
@@ -338,5 +340,6 @@ def _build_rows(found: "RunDetails") -> dict[str, object]:
     return {name: value for name, value in rows.items() if value is not None}
 
 
-def _format_status(status: "RunStatus") -> str:
+def format_status(status: "RunStatus") -> str:
+    """Return a status in words."""
     return status.value.replace("_", " ")

@@ -49,9 +49,14 @@ _RUN_STYLES = {
 
 def format_run(run: Run, now: datetime, progress: RunProgress | None = None) -> Group:
     """Format a run for a list: status and unwrapped id, then its work and progress."""
-    status = "given up" if is_permanent(run) else run.status.value
-    head = build_heading(status, run.run_id, _RUN_STYLES.get(run.status.value, ""))
+    head = build_heading(name_run_state(run), run.run_id, _RUN_STYLES.get(run.status.value, ""))
     below = [f"{describe_work(run)}, submitted {format_clock_time(run.submitted_date)}"]
+    return build_block(head, [*below, *describe_run_state(run, now, progress)])
+
+
+def describe_run_state(run: Run, now: datetime, progress: RunProgress | None) -> list[str]:
+    """Return what a run waits for, how far it is, and its last error."""
+    below = []
     if run.next_retry_at is not None:
         due = format_next_try(run.next_retry_at, now)
         below.append(due if run.next_retry_at <= now else f"retry {run.retry_count} at {due}")
@@ -62,7 +67,12 @@ def format_run(run: Run, now: datetime, progress: RunProgress | None = None) -> 
     if run.error_message is not None:
         last = "last error: " if run.status in _UNJUDGED else ""
         below.append(f"{last}{printable(run.error_message)}")
-    return build_block(head, below)
+    return below
+
+
+def name_run_state(run: Run) -> str:
+    """Return the status; a run in error that is not retried is given up."""
+    return "given up" if is_permanent(run) else run.status.value
 
 
 def describe_progress(progress: RunProgress) -> list[str]:

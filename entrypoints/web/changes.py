@@ -13,7 +13,7 @@ from attrs import field, frozen
 from starlette.responses import Response
 
 from tileferry.domain.canonical import JsonValue, canonical_json
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import ConfirmationNeededError, InvalidValueError
 from tileferry.domain.partitions import LARGE_RANGE
 from tileferry.domain.partitions.retry_rules import check_confirmation
 from tileferry.domain.validation import is_unicode
@@ -107,6 +107,9 @@ def _apply(change: Change, request: PageRequest) -> Response:
     try:
         confirmation = _read_confirmation(request)
         check_confirmation(preview.count, confirmation.confirmed, what=preview.noun)
+    except ConfirmationNeededError as error:
+        problem = f"Nothing was changed: {error.summary}."
+        return _show_preview(change, request, problem=problem, status=409)
     except InvalidValueError as error:
         return _show_preview(change, request, problem=error.summary, status=400)
     return request.redirect(change.back, flash=change.apply(request, confirmation))

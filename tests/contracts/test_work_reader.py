@@ -13,10 +13,10 @@ from support.control_plane import (
     partition_key,
 )
 
-from tileferry.application.ports.work import PartitionFilter, SourceLoad
+from tileferry.application.ports.work import PartitionFilter, RunFilter, SourceLoad
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
-from tileferry.domain.runs import RunId, Verdict, VerdictOutcome
+from tileferry.domain.runs import Run, RunId, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles.provider_faults import ProviderFault
 
@@ -48,6 +48,24 @@ def test_loads_are_counted_per_source(control_plane: ControlPlane) -> None:
         control_plane.reader.get_loads()["osm"].ready,
         control_plane.reader.get_loads()["osm"].waiting,
     ) == (4, 1)
+
+
+def test_runs_are_found_by_text_and_listed_page_by_page(control_plane: ControlPlane) -> None:
+    for number in range(5):
+        control_plane.submit_run(download_work(f"Flight-{number}"))
+    control_plane.control.process_error(control_plane.claim_run(), BROKEN)
+    runs = control_plane.reader.list_runs(RunFilter(), limit=9)
+    for number, last in enumerate(runs, start=1):
+        rest = RunFilter(after=(last.submitted_date, last.run_id))
+        assert control_plane.reader.list_runs(rest, limit=9) == runs[number:]
+
+    def find(text: str) -> list[Run]:
+        return [*control_plane.reader.list_runs(RunFilter(text=text), limit=9)]
+
+    assert [run.payload["flight_id"] for run in find("fLIGHT-3")] == ["Flight-3"]
+    assert find(runs[2].run_id) == [runs[2]]
+    assert [run.error_message for run in find("RESET")] == [runs[-1].error_message]
+    assert find("%") == []
 
 
 def test_partition_listing_resumes_after_key(control_plane: ControlPlane) -> None:

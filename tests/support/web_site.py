@@ -75,6 +75,21 @@ def find_csrf_token(page: str) -> str:
     return page.split('name="csrf_token" value="')[1].partition('"')[0]
 
 
+def post_form(client: httpx.Client, path: str, fields: Mapping[str, str]) -> httpx.Response:
+    """Post a form as a page offers it, with its token; follow where it leads."""
+    token = find_csrf_token(client.get("/runs").text)
+    return client.post(path, data={**fields, "csrf_token": token}, follow_redirects=True)
+
+
+def confirm_change(
+    client: httpx.Client, path: str, fields: Mapping[str, str], **confirmed: str
+) -> httpx.Response:
+    """Ask for the preview of a change, and confirm it as it is shown."""
+    preview = post_form(client, path, fields)
+    plan_hash = preview.text.split('name="plan_hash" value="')[1].partition('"')[0]
+    return post_form(client, f"{path}/apply", {**fields, "plan_hash": plan_hash, **confirmed})
+
+
 @contextmanager
 def serve_site(
     home: Path, database_url: str, serve: Mapping[str, Any] | None = None, **settings: Any

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from support.control_plane import ControlPlane, create_postgres_control_plane
 from support.web_site import RunningSite, fill_cache, serve_site
+
+from tileferry.adapters.postgres import Database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,6 +31,16 @@ def site(shared_database_url: str, web_home: Path) -> Iterator[RunningSite]:
     with serve_site(web_home, shared_database_url) as running:
         fill_cache(running, shared_database_url)
         yield running
+
+
+@pytest.fixture(scope="session")
+def web_work(shared_database_url: str, site: RunningSite) -> Iterator[ControlPlane]:  # noqa: ARG001  # makes the schema
+    """Return the control plane of the site's database."""
+    database = Database.from_url(shared_database_url)
+    plane = create_postgres_control_plane(database)
+    plane.name_run = "0193a2b4c5d6-{:016x}".format
+    yield plane
+    database.close()
 
 
 @pytest.fixture
