@@ -23,7 +23,7 @@ from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.domain.errors import TileNotFoundError
 from tileferry.domain.tiles import TileId
 
-MOMENT_S_MAX = 0.3
+MOMENT_S_MAX = 0.15
 STARTED_S_MAX = 30
 CALLS_MAX = 160
 

@@ -7,6 +7,7 @@ that what it imports stands here, for all of them.
 
 import multiprocessing
 import os
+import pkgutil
 import signal
 import time
 from collections.abc import Callable
@@ -14,17 +15,27 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+import tileferry.adapters
+import tileferry.application
+import tileferry.domain
+
 Plan = TypeVar("Plan")
 START_TIMEOUT_S = 60
 
+
+
+def list_modules() -> list[str]:
+    """Return every module of the product: its packages import their parts only when used."""
+    return [
+        module.name
+        for package in (tileferry.domain, tileferry.application, tileferry.adapters)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+
+
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    [
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "tileferry.adapters.memory",
-        "tileferry.adapters.nats",
-        "tileferry.entrypoints.container",
-    ]
+    ["sqlalchemy.dialects.postgresql.psycopg", "tileferry.entrypoints.container", *list_modules()]
 )
 
 
