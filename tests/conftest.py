@@ -5,11 +5,15 @@ each test has names of its own.
 """
 
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,18 +21,26 @@ from filelock import FileLock
 from sqlalchemy.engine import make_url
 
 from tileferry.adapters.nats import NatsConnection
-from tileferry.adapters.postgres import Database, upgrade
+from tileferry.adapters.postgres import Database, EmbeddedServer, upgrade
 
 pytest.register_assert_rewrite("support")  # what several tests share says as much when it fails
 
 from support.nats_server import NatsServer, open_connection, run_nats_server  # noqa: E402  # not before
-from support.postgres_server import get_server_folder, run_postgres_server  # noqa: E402  # as above
+from support.postgres_server import (  # noqa: E402  # as above
+    PostgresServerProcess,
+    copy_server_data,
+    get_server_folder,
+    run_postgres_server,
+)
 
 if TYPE_CHECKING:
     from support.provider import RunningProvider
 
 TEMPLATE = "tileferry_template"
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # tests read no configuration of whoever runs them
+_USER_FOLDERS = tempfile.TemporaryDirectory(prefix="tileferry-user-")
+for _name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):  # what no test names is written here, and noticed
+    os.environ[_name] = str(Path(_USER_FOLDERS.name, _name))
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
@@ -41,6 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 if item.path.parent.name == "e2e" else 2
 
     items.sort(key=order)
+
+
+@pytest.fixture(autouse=True)
+def _user_folders_stay_empty() -> Iterator[None]:
+    """Fail a test that writes where the state of whoever runs it would be."""
+    yield
+    found = [str(path) for path in Path(_USER_FOLDERS.name).rglob("*")]
+    if found:
+        _USER_FOLDERS.cleanup()
+        Path(_USER_FOLDERS.name).mkdir()
+    assert not found, "the test writes into the user's own folders; set XDG_DATA_HOME"
 
 
 def _run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -104,6 +127,41 @@ def database(database_url: str) -> Iterator[Database]:
     connected = Database.from_url(database_url)
     yield connected
     connected.close()
+
+
+@pytest.fixture(scope="session")
+def initialized_data_dir(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> Path:
+    """Return the directory of a server that does not run, with a migrated database in it."""
+    root = _run_root(tmp_path_factory)
+    made, draft = root / "initialised", servers_root / "initialising"
+    with FileLock(root / "initialised.lock"):
+        if not made.exists():
+            server = EmbeddedServer(draft)
+            url = server.join()
+            with psycopg.connect(url, autocommit=True) as connection:
+                # Only a machine that loses its power can tell the difference: it costs no test.
+                connection.execute("ALTER SYSTEM SET fsync = off")
+            database = Database.from_url(url)
+            upgrade(database)
+            database.close()
+            assert server.leave()
+            subprocess.run(["/bin/mv", draft, made], check=True)  # noqa: S603  # as written here
+    return made
+
+
+@pytest.fixture
+def data_dir(initialized_data_dir: Path, servers_root: Path) -> Iterator[Path]:
+    """Return a copy of the test's own, of a server that may be started, stopped and killed."""
+    copy = copy_server_data(initialized_data_dir, servers_root / f"own-{uuid4().hex[:12]}")
+    yield copy
+    shutil.rmtree(copy, ignore_errors=True)
+
+
+@pytest.fixture
+def server(data_dir: Path) -> Iterator[PostgresServerProcess]:
+    """Run a server that the test may stop and start."""
+    with run_postgres_server(data_dir) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,10 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 from support.download_operator import DownloadOperator, wait_until
-from support.postgres_server import PostgresServerProcess, get_server_folder, run_postgres_server
+from support.postgres_server import PostgresServerProcess
 from support.provider import API_KEY, RunningProvider
 
 from tileferry.adapters.filesystem import find_waiting
@@ -21,22 +18,13 @@ DOWNLOAD = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServerProcess]:
-    with run_postgres_server(get_server_folder(tmp_path_factory.mktemp("server")) / "own") as own:
-        yield own
-
-
 @pytest.fixture
 def operator(
     tmp_path: Path, server: PostgresServerProcess, reference_provider: RunningProvider
 ) -> Iterator[DownloadOperator]:
-    name = f"test_{uuid4().hex}"  # a cache has one database
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     person = DownloadOperator(
         tmp_path,
-        server.url.replace("/tileferry?", f"/{name}?"),
+        server.url,
         reference_provider.url,
         settings={
             "TILEFERRY_C11_SERVICE_API_KEY": API_KEY,
@@ -44,7 +32,6 @@ def operator(
             "TILEFERRY_RETRY_API_REQUEST_MAX_DELAY": "0.2",
         },
     )
-    assert person.run_in_process("db", "upgrade").code == 0
     yield person
     reference_provider.set_faults()
 

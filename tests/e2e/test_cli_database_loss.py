@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -14,7 +15,11 @@ from support.cache_upload_env import write_captures
 from support.crash_processes import SOAK_FACTOR
 from support.download_operator import DownloadOperator, RunningCommand, wait_until
 from support.operator import CommandResult
-from support.postgres_server import PostgresServerProcess, get_server_folder, run_postgres_server
+from support.postgres_server import (
+    PostgresServerProcess,
+    copy_server_data,
+    run_postgres_server,
+)
 from support.provider import API_KEY, RunningProvider
 
 AREA = ("--bbox", "36.20,50.00,36.22,50.02", "--zoom", "15")
@@ -44,9 +49,10 @@ WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = cu
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServerProcess]:
-    with run_postgres_server(get_server_folder(tmp_path_factory.mktemp("server")) / "own") as own:
-        yield own
+def server(initialized_data_dir: Path, servers_root: Path) -> Iterator[PostgresServerProcess]:
+    own = copy_server_data(initialized_data_dir, servers_root / f"loss-{uuid4().hex[:12]}")
+    with run_postgres_server(own) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +74,6 @@ def operator(
     if not (home / "card").exists():
         write_captures(home / "card", 3)
         for command in (
-            ("db", "upgrade"),
             DOWNLOAD,
             ("cache", "export", "area.mbtiles"),
             ("ingest", "--flight", "F1", "card"),
@@ -233,7 +238,7 @@ def test_worker_keeps_its_run_when_the_server_is_away_for_longer_than_its_lease(
 
 
 def test_killed_embedded_server_is_started_again(
-    tmp_path: Path, reference_provider: RunningProvider
+    tmp_path: Path, data_dir: Path, reference_provider: RunningProvider
 ) -> None:
     operator = EmbeddedOperator(
         tmp_path,
@@ -241,15 +246,14 @@ def test_killed_embedded_server_is_started_again(
         reference_provider.url,
         settings={
             "TILEFERRY_C11_SERVICE_API_KEY": API_KEY,
-            "TILEFERRY_DATA_DIR": str(tmp_path / "pg"),
+            "TILEFERRY_DATA_DIR": str(data_dir),
         },
     )
-    assert operator.run("db", "upgrade").code == 0
     reference_provider.set_faults({"fault": "slow", "call": "tile", "bytes_per_s": 20_000})
     with operator.start(*DOWNLOAD) as running:
         wait_until(lambda: len(reference_provider.requests) > 2, "the first tile")
         os.kill(
-            int((tmp_path / "pg" / "pgdata" / "postmaster.pid").read_text().split()[0]),
+            int((data_dir / "pgdata" / "postmaster.pid").read_text().split()[0]),
             signal.SIGKILL,
         )
         wait_until(lambda: "database.back" in operator.log_file.read_text("utf-8"), "its return")

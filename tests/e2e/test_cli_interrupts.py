@@ -6,9 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+from support.download_operator import wait_until
+from support.operator import create_user_folders
 
 COMMAND = [sys.executable, "-m", "tileferry.entrypoints.cli"]
+_FOLLOWS = (  # it has read the log, and waits for the next entry
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name = 'tileferry' AND state = 'idle' AND query LIKE '%audit_log%'"
+)
 
 
 @pytest.mark.parametrize("words", [["config", "show"], ["config", "show", "--json"], ["--help"]])
@@ -43,16 +50,18 @@ def test_interrupted_command_exits_with_130(
 ) -> None:
     process = subprocess.Popen(  # noqa: S603  # as above
         [*COMMAND, "audit", "tail", "--follow"],
-        env={**os.environ, "TILEFERRY_DATABASE_URL": database_url},
+        env={
+            **os.environ,
+            **create_user_folders(tmp_path),
+            "TILEFERRY_DATABASE_URL": database_url,
+        },
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=4)
+    with psycopg.connect(database_url, autocommit=True) as watcher:
+        wait_until(lambda: watcher.execute(_FOLLOWS).fetchone() == (1,), "the wait for entries")
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (130, "tileferry: interrupted\n")

@@ -1,12 +1,11 @@
 """The start of every command detects a server that breaks promises, and says what it means."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from support.download_operator import DownloadOperator
-from support.postgres_server import PostgresServerProcess, get_server_folder, run_postgres_server
+from support.download_operator import DownloadOperator, wait_until
+from support.postgres_server import PostgresServerProcess
 from support.provider import API_KEY, RunningProvider
 
 FSYNC = (
@@ -22,12 +21,6 @@ REFUSAL = "the server is a read-only replica; use the address of the primary"
 
 
 @pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServerProcess]:
-    with run_postgres_server(get_server_folder(tmp_path_factory.mktemp("server")) / "own") as own:
-        yield own
-
-
-@pytest.fixture
 def operator(
     tmp_path: Path, server: PostgresServerProcess, reference_provider: RunningProvider
 ) -> DownloadOperator:
@@ -35,22 +28,29 @@ def operator(
     return DownloadOperator(tmp_path, server.url, reference_provider.url, settings=settings)
 
 
-def turn_off(server: PostgresServerProcess, *names: str) -> None:
+def configure(server: PostgresServerProcess, **settings: str) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f"ALTER SYSTEM SET {name} = off")
+        for name, value in settings.items():
+            connection.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
         connection.execute("SELECT pg_reload_conf()")
+
+    def is_configured() -> bool:
+        with psycopg.connect(server.url) as fresh:
+            shown = {name: fresh.execute(f"SHOW {name}".encode()).fetchone() for name in settings}
+        return shown == {name: (value,) for name, value in settings.items()}
+
+    wait_until(is_configured, "the reload of the settings")
 
 
 def test_each_command_says_once_what_the_settings_of_its_server_mean(
     operator: DownloadOperator, server: PostgresServerProcess
 ) -> None:
-    turn_off(server, "synchronous_commit")  # harmless: it is logged, not shown
-    assert operator.run("db", "upgrade").err == ""
+    configure(server, fsync="on", synchronous_commit="off")  # the latter is logged, not shown
+    assert operator.run_in_process("db", "upgrade").err == ""
     told = [line["message"] for line in operator.read_log() if line["kind"] == "database.settings"]
     assert told == ["synchronous_commit is off on the server; our transactions turn it on"]
 
-    turn_off(server, "fsync", "full_page_writes")
+    configure(server, fsync="off", full_page_writes="off")
     listed = operator.run("runs", "list", "--json")
     assert (listed.code, listed.json["runs"], listed.err) == (0, [], FSYNC + PAGES)
     # A worker has an installation of its own within that of the command.
@@ -61,7 +61,7 @@ def test_each_command_says_once_what_the_settings_of_its_server_mean(
 
     (server.data_dir / "pgdata" / "standby.signal").touch()
     server.restart()
-    pinned = operator.run("flight", "pin", "F1")
+    pinned = operator.run_in_process("flight", "pin", "F1")
     assert pinned.code == 7
     assert REFUSAL in pinned.err
     listed = operator.run("runs", "list")

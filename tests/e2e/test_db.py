@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from attrs import frozen
 from support.operator import CommandResult, Operator
-from support.postgres_server import delay_start
+from support.postgres_server import copy_server_data, delay_start
 
 from tileferry.adapters.postgres import EmbeddedServer
 
@@ -83,6 +83,13 @@ class EmbeddedOperator(Operator):
 
 
 @pytest.fixture
+def initialized(embedded: EmbeddedOperator, initialized_data_dir: Path) -> EmbeddedOperator:
+    """An operator who has created the database before."""
+    copy_server_data(initialized_data_dir, embedded.data_dir)
+    return embedded
+
+
+@pytest.fixture
 def embedded(servers_root: Path) -> Iterator[EmbeddedOperator]:
     home = servers_root / f"operator-{uuid4().hex[:12]}"  # the disk would be slow
     home.mkdir()
@@ -108,8 +115,8 @@ def test_server_is_kept_from_start_to_stop(embedded: EmbeddedOperator) -> None:
     assert embedded.run("db", "stop", "--json").json["stopped"] is False
 
 
-def test_stop_is_refused_while_a_worker_runs(embedded: EmbeddedOperator) -> None:
-    assert embedded.run("db", "upgrade").code == 0
+def test_stop_is_refused_while_a_worker_runs(initialized: EmbeddedOperator) -> None:
+    embedded = initialized
     ready = embedded.home / "ready"
     settings = {
         "TILEFERRY_WORKER_READINESS_FILE": str(ready),
@@ -162,8 +169,8 @@ def test_server_of_others_is_not_managed(tmp_path: Path, database_url: str, comm
     assert shown["embedded"] is None
 
 
-def test_slow_start_ends_with_a_clear_line(embedded: EmbeddedOperator) -> None:
-    assert embedded.run("db", "upgrade").code == 0
+def test_slow_start_ends_with_a_clear_line(initialized: EmbeddedOperator) -> None:
+    embedded = initialized
     go = delay_start(embedded.data_dir / "pgdata")
     ran = embedded.run("runs", "list", TILEFERRY_DATABASE_START_TIMEOUT_S="1")
     assert ran.code == 7

@@ -19,13 +19,14 @@ from uuid import uuid4
 import pytest
 from support.crash_processes import SOAK_FACTOR, processes
 from support.embedded_user import visit_server
+from support.postgres_server import copy_server_data
 
 from tileferry.adapters.postgres import EmbeddedServer, ServerState
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
-KILLS = 5 if SOAK_FACTOR == 1 else 125
+KILLS = 4 if SOAK_FACTOR == 1 else 125
 RECOVERY_S_MAX = 60
 """How long the next command may take, on a busy machine."""
 
@@ -125,9 +126,9 @@ def test_invariant_41_kill_during_creation_leaves_a_usable_installation(
 
 @pytest.mark.timeout(1_800)
 def test_invariant_41_kill_during_start_leaves_a_usable_installation(
-    campaign: ServerCampaign, bystander: "subprocess.Popen[bytes]"
+    campaign: ServerCampaign, bystander: "subprocess.Popen[bytes]", initialized_data_dir: Path
 ) -> None:
-    campaign.recover()
+    copy_server_data(initialized_data_dir, campaign.data_dir)
     while campaign.kills < KILLS:
         campaign.kill_one(0.4)
         if campaign.chance.random() < 0.3 and not find_processes_in(campaign.data_dir):

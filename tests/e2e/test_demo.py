@@ -33,14 +33,20 @@ class DemoRun:
 
 
 @pytest.fixture(scope="module")
-def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
+def demo_run(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> DemoRun:
     report = tmp_path_factory.mktemp("demo") / "made" / "report.html"
     done = subprocess.run(  # noqa: S603  # our own command
         [
             *(sys.executable, "-m", "tileferry.entrypoints.cli"),
             *("demo", "--small", "--json", "--report", str(report)),
         ],
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TILEFERRY_DATABASE_URL": "not-ours"},
+        env={
+            **os.environ,
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "TILEFERRY_DATABASE_URL": "not-ours",
+            "TMPDIR": str(servers_root),  # its database is made there
+        },
         capture_output=True,
         text=True,
         check=False,

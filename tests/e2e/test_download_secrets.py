@@ -41,6 +41,7 @@ def operator(
 ) -> Iterator[DownloadOperator]:
     with provider.serve() as url:
         settings = {"TILEFERRY_C11_MAX_5XX_RETRIES": "1", "TILEFERRY_C11_HTTP_TIMEOUT_S": "1"}
+        settings["TILEFERRY_C11_BACKOFF_BASE_S"] = "0.02"
         settings["TILEFERRY_AUDIT_SINKS"] = "postgres:jsonl:log"
         settings["TILEFERRY_AUDIT_JSONL_PATH"] = str(tmp_path / "audit.jsonl")
         yield DownloadOperator(tmp_path, database_url, url, settings)
@@ -229,6 +230,7 @@ def test_invariant_36_provider_text_is_escaped_on_terminal(
     operator: DownloadOperator, provider: ScriptedProvider
 ) -> None:
     operator.settings["TILEFERRY_C11_MAX_5XX_RETRIES"] = "2"
+    operator.settings["TILEFERRY_C11_BACKOFF_BASE_S"] = "1"
     operator.settings["COLUMNS"] = "100"
     path = tile_path(provider.tiles[0])
     unwell: Callable[[httpx.Request], httpx.Response] = lambda _request: httpx.Response(  # noqa: E731  # used twice

@@ -409,6 +409,7 @@ def test_invariant_38_queued_download_in_mixed_weather_ends_complete(
     """One answer in five is an error; one worker brings the run to its end without help."""
     settings = {
         "TILEFERRY_PARTITIONS_RAW_ROOT": str(tmp_path / "raw"),
+        "TILEFERRY_C11_BACKOFF_BASE_S": "0.1",
         "TILEFERRY_WORKER_INITIAL_BACKOFF_S": "0.2",
         "TILEFERRY_WORKER_MAX_BACKOFF_S": "1",
         "TILEFERRY_WORKER_POLL_S": "0.1",
@@ -417,7 +418,7 @@ def test_invariant_38_queued_download_in_mixed_weather_ends_complete(
         provider.set_faults(
             {"fault": "503", "rate": 0.1},
             {"fault": "reset", "rate": 0.05},
-            {"fault": "429", "rate": 0.05},
+            {"fault": "429", "rate": 0.05, "retry_after": "0.1"},
         )
         operator = DownloadOperator(tmp_path, database_url, provider.url, settings)
         run = control_plane.submit_run(download_work("F1"))

@@ -23,7 +23,6 @@ Plan = TypeVar("Plan")
 START_TIMEOUT_S = 60
 
 
-
 def list_modules() -> list[str]:
     """Return every module of the product: its packages import their parts only when used."""
     return [

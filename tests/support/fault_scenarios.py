@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from support.cache_upload_env import write_captures
 from support.call_faults import NO_FAULT, CallFault, FaultServer, FaultyRun
 from support.control_plane import create_postgres_control_plane
+from support.operator import create_user_folders
 from support.provider import API_KEY, RunningProvider
 from support.segments import list_damages
 from tileferry.adapters.filesystem import FileFdrClient, FileJournalStore, SegmentTileStore
@@ -81,6 +82,7 @@ class FaultyInstallation:
         self, *arguments: str, fault: CallFault = NO_FAULT, database_url: str | None = None
     ) -> FaultyRun:
         environment = {
+            **create_user_folders(self.home),
             "TILEFERRY_DATABASE_URL": database_url or self.database_url,
             "TILEFERRY_C11_SATELLITE_PROVIDER_URL": self.provider.url,
             "TILEFERRY_C11_SERVICE_API_KEY": API_KEY,

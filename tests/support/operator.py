@@ -48,7 +48,7 @@ class Operator:
         return {
             **os.environ,
             "TILEFERRY_DATABASE_URL": self.database_url,
-            "XDG_DATA_HOME": str(self.home / "data"),  # no state of whoever runs the tests
+            **create_user_folders(self.home),
             "NO_COLOR": "1",
             "COLUMNS": "80",
             **settings,
@@ -88,6 +88,11 @@ class Operator:
     def write_config(self, text: str) -> None:
         """Write the configuration file."""
         (self.home / "tileferry.toml").write_text(text, encoding="utf-8")
+
+
+def create_user_folders(home: Path) -> dict[str, str]:
+    """Return where a command finds the user's folders: not those of whoever runs the tests."""
+    return {"XDG_DATA_HOME": str(home / "data"), "XDG_STATE_HOME": str(home / "state")}
 
 
 def enter_environment(
