@@ -21,6 +21,7 @@ from tileferry.domain.tiles import DownloadRequest, Flight, ProviderFault, TileI
 
 GIVE_UP_S = 30 * 60.0 - 75.0
 """How long a download goes on at least while nothing improves: until its last wait."""
+RETRY_AFTER_S_MAX = 300.0
 
 
 @define(eq=False)
@@ -165,8 +166,11 @@ class FetchChecker(Checker):
         if isinstance(error, SatelliteProviderError) and error.fault is ProviderFault.SCHEMA:
             return  # its answers are wrong, not late
         if isinstance(error, SatelliteProviderError | RateLimitedError):
+            # A wait that the provider asks for never extends the deadline.
+            asked_s = min(error.retry_after_s or 0.0, RETRY_AFTER_S_MAX)
             self.require(
-                elapsed_s >= GIVE_UP_S, f"the download gave up after {elapsed_s:.0f} s: {error}"
+                elapsed_s >= GIVE_UP_S - asked_s,
+                f"the download gave up after {elapsed_s:.0f} s: {error}",
             )
 
     def check_complete(self, request: DownloadRequest, since: Mapping[TileId, int]) -> None:
