@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import define, evolve, field
 
+from tileferry.adapters.postgres.commits import CommitMark
 from tileferry.adapters.postgres.connections import Connections
 from tileferry.adapters.postgres.patience import Patience, Result
 from tileferry.adapters.postgres.session import SessionLimits
@@ -18,6 +19,9 @@ from tileferry.domain.server_settings import ServerSettings
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Row, RowMapping, Select, TextClause
     from sqlalchemy.exc import DBAPIError
+
+    FindEffect = Callable[[Connection], bool]
+    """Returns whether a transaction took effect."""
 
 with import_on_call(globals()):  # a process that only reads needs none of them
     from tileferry.adapters.postgres.engine import (
@@ -67,69 +71,52 @@ class Database:
         return self.connections.engine
 
     @contextmanager
-    def transaction(self) -> Iterator["Connection"]:
+    def transaction(
+        self, *, begins_itself: bool = False, find_effect: "FindEffect | None" = None
+    ) -> Iterator["Connection"]:
         """Run a block in a transaction; commit when the block succeeds.
-
-        If the connection is lost during the commit, its outcome is unknown. The server is then
-        queried for the transaction's status, and the error is raised unless it committed.
-        """
-        with self.resolvable_transaction() as (connection, xid_holder):
-            yield connection
-            xid_holder.append(get_transaction_id(connection))
-
-    def change(
-        self, statement: "TextClause", parameters: Mapping[str, object]
-    ) -> "Row[Any] | None":
-        """Run one statement as a transaction; return its row, or ``None`` if it changed no row.
-
-        The statement must return ``WITH_XID`` as its last column. This saves the round trip in
-        which ``transaction`` queries the transaction id.
-        """
-        return self.wait_for_server(lambda: self._change_once(statement, parameters))
-
-    def _change_once(
-        self, statement: "TextClause", parameters: Mapping[str, object]
-    ) -> "Row[Any] | None":
-        with self.resolvable_transaction() as (connection, xid_holder):
-            row = connection.execute(statement, parameters).first()
-            xid_holder.append(None if row is None else row.xid)
-        return row
-
-    @contextmanager
-    def resolvable_transaction(
-        self, *, begins_itself: bool = False
-    ) -> Iterator[tuple["Connection", list[str | None]]]:
-        """Run a block in a transaction; the block appends the transaction id to the list.
 
         With ``begins_itself`` the block sends BEGIN: ``begin_in_pipeline``.
 
-        The id is ``None`` if nothing was changed. For callers that get the id from one of their
-        statements; ``transaction`` queries it instead. If the answer to the commit was lost and the
-        server says that it committed, the id is in the list twice. After a crash a server may give
-        the id of a transaction that it lost to another one, so the caller should look at its rows.
+        If the connection is lost during the commit, its outcome is unknown. The database is then
+        queried for the transaction's mark, and the error is raised unless it is there.
+        ``find_effect`` queries for something else: for migrations, which change the table of marks.
         """
         with translate_database_errors():
-            xid_holder: list[str | None] = []
             lost = None
             with self.wait_for_server(lambda: self._begin(begins_itself)) as connection:
                 transaction = connection.get_transaction()
                 assert transaction is not None  # noqa: S101  # it was begun
+                mark = CommitMark.create(connection)
+                leaves_mark = find_effect is None and connection.info["session"].has_marks
                 try:
-                    yield connection, xid_holder
+                    yield connection
                 except BaseException:
                     transaction.rollback()
                     raise
                 try:
+                    if leaves_mark:
+                        mark.commit(connection)
                     transaction.commit()
                 except Exception as error:  # noqa: BLE001  # raised below unless it committed
                     lost = error
             # Resolve only after the connection is back in the pool: resolving needs a connection,
             # and the pool may have no other.
             if lost is not None:
-                xid = xid_holder[0]
-                if xid is None or not self._has_committed(xid, lost=lost):
+                look = mark.is_there if leaves_mark else find_effect
+                if not self._has_committed(mark, look, lost=lost):
                     raise lost
-                xid_holder.append(xid)
+
+    def change(
+        self, statement: "TextClause", parameters: Mapping[str, object]
+    ) -> "Row[Any] | None":
+        """Run one statement as a transaction; return its row, or ``None`` if it has none."""
+
+        def change_once() -> "Row[Any] | None":
+            with self.transaction() as connection:
+                return connection.execute(statement, parameters).first()
+
+        return self.wait_for_server(change_once)
 
     @contextmanager
     def read_connection(self) -> Iterator["Connection"]:
@@ -191,25 +178,26 @@ class Database:
         deadline_s = None if self.patience is None else self.patience.policy.deadline_s
         return max(self.resolve_s, deadline_s or 0.0)
 
-    def _has_committed(self, xid: str, *, lost: Exception) -> bool:
+    def _has_committed(
+        self, mark: CommitMark, find_effect: "FindEffect | None", *, lost: Exception
+    ) -> bool:
         """Return whether a transaction committed; poll the server for up to ``resolve_s``."""
-        started_s = time.monotonic()
-        while (waited_s := time.monotonic() - started_s) < self.get_resolve_limit_s():
+        started_s, limit_s = time.monotonic(), self.get_resolve_limit_s()
+        while find_effect and (waited_s := time.monotonic() - started_s) < limit_s:
             try:
                 with evolve(self, patience=None).read_connection() as connection:
-                    status = connection.exec_driver_sql(_STATUS_OF, {"xid": xid}).scalar_one()
-                    if status == "in progress" and waited_s > _GRACE_S:
+                    if mark.has_ended(connection):
+                        return find_effect(connection)
+                    if waited_s > _GRACE_S:
                         # The server has not noticed the disconnect and still holds the session's
                         # row locks.
-                        connection.exec_driver_sql(_END_SESSION_OF, {"xid": xid})
+                        mark.end(connection)
             except DatabaseError:  # the server is not back yet
-                status = None
-            if status in {"committed", "aborted"}:
-                return bool(status == "committed")
+                pass
             time.sleep(_RESOLVE_PAUSE_S)
         raise DatabaseError(
-            problem=f"the connection was lost while committing transaction {xid}; it is unknown "
-            f"whether it took effect: {database_error(cast('DBAPIError', lost)).problem}",
+            problem="the connection was lost while committing; it is unknown whether it took"
+            f" effect: {database_error(cast('DBAPIError', lost)).problem}",
             remedy="check the data once the server is back, before you repeat the operation",
         ) from lost
 
@@ -248,19 +236,6 @@ def _check_writable(connection: "Connection") -> None:
         raise
 
 
-def get_transaction_id(connection: "Connection") -> str | None:
-    """Return the id of the current transaction; ``None`` if it has changed nothing."""
-    xid: str | None = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
-    return xid
-
-
-WITH_XID = "pg_current_xact_id()::text AS xid"
-_TRANSACTION_ID = "SELECT pg_current_xact_id_if_assigned()::text"
-_STATUS_OF = "SELECT pg_xact_status(CAST(%(xid)s AS xid8))"
-_END_SESSION_OF = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE backend_xid = CAST(CAST(%(xid)s AS xid8) AS xid)"
-)
 _NOW = "SELECT clock_timestamp()"
 _VERSION = (
     "SELECT current_setting('server_version_num')::integer AS number,"

@@ -64,7 +64,7 @@ def close_engine(engine: Engine, refuse: Callable[..., None]) -> None:
 
 def get_settings(connection: Connection | PoolProxiedConnection) -> ServerSettings:
     """Return the server's settings, as they were when the connection was made."""
-    settings: ServerSettings = connection.info["settings"]
+    settings: ServerSettings = connection.info["session"].settings
     return settings
 
 
@@ -141,7 +141,7 @@ def _prepare_connection(
     except BaseException:
         connection.close()
         raise
-    record.info["settings"], record.info["begin"] = session.settings, session.begin
+    record.info["session"] = session
     on_connect(session.settings)
 
 
@@ -158,7 +158,7 @@ def begin_in_pipeline(connection: Connection) -> Iterator[psycopg.Connection[Any
     """
     driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
     with driver.pipeline():
-        for statement in connection.info["begin"].split("; "):
+        for statement in connection.info["session"].begin.split("; "):
             driver.execute(statement)
         yield driver
 
@@ -166,7 +166,7 @@ def begin_in_pipeline(connection: Connection) -> Iterator[psycopg.Connection[Any
 def _begin(connection: Connection) -> None:
     options = connection.get_execution_options()
     if options.get("isolation_level") != _AUTOCOMMIT and not options.get(_BEGINS_ITSELF):
-        connection.exec_driver_sql(connection.info["begin"])
+        connection.exec_driver_sql(connection.info["session"].begin)
 
 
 def _refuse_dead(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from attrs import frozen
 from sqlalchemy import RowMapping, select, text
 
-from tileferry.adapters.postgres.database import WITH_XID, Database
+from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import upload_envelopes
 from tileferry.domain.errors import IdempotencyConflictError
@@ -62,9 +62,9 @@ class PostgresEnvelopeStore:
 _COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
 _SAVE = text(
     f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES (:{_COLUMNS.replace(', ', ', :')})"  # noqa: S608  # interpolates constants only
-    f" ON CONFLICT (key) DO NOTHING RETURNING {WITH_XID}"
+    " ON CONFLICT (key) DO NOTHING RETURNING key"
 )
-_CLOSE = text(f"DELETE FROM upload_envelopes WHERE key = :key RETURNING {WITH_XID}")  # noqa: S608  # as above
+_CLOSE = text("DELETE FROM upload_envelopes WHERE key = :key RETURNING key")
 
 
 def _envelope_from_row(row: RowMapping) -> SignedEnvelope:

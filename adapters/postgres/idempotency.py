@@ -14,7 +14,7 @@ from attrs import frozen
 from sqlalchemy import Row, text
 
 from tileferry.adapters.postgres.audit_log import APPEND, PostgresAuditLog, append_parameters
-from tileferry.adapters.postgres.database import WITH_XID, Database
+from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.encoding import escape_text, unescape_text
 from tileferry.adapters.postgres.idempotent_statement import execute_idempotent
 from tileferry.adapters.postgres.session import DURABLE
@@ -143,10 +143,10 @@ END_AND_LOG = f"""
 """  # noqa: S608
 FIND = f"SELECT {_COLUMNS} FROM idempotency_records WHERE key_sha256 = :key_sha256"  # noqa: S608
 CLEAR = (
-    "DELETE FROM idempotency_records WHERE key_sha256 = :key_sha256"  # noqa: S608
-    f" RETURNING coalesce(expires_at > now(), true) AS was_known, {WITH_XID}"
+    "DELETE FROM idempotency_records WHERE key_sha256 = :key_sha256"
+    " RETURNING coalesce(expires_at > now(), true) AS was_known"
 )
-FORGET_EXPIRED = f"""
+FORGET_EXPIRED = """
     WITH over AS (
         SELECT key_sha256 FROM idempotency_records
         WHERE expires_at <= now() OR lease_expires_at <= now() - CAST(:abandoned_after AS interval)
@@ -155,8 +155,8 @@ FORGET_EXPIRED = f"""
         DELETE FROM idempotency_records USING over
         WHERE idempotency_records.key_sha256 = over.key_sha256 RETURNING 1
     )
-    SELECT count(*) AS removed, {WITH_XID} FROM gone
-"""  # noqa: S608
+    SELECT count(*) AS removed FROM gone
+"""
 
 
 CLAIM_ROUNDS_MAX = 20

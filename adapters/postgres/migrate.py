@@ -85,7 +85,12 @@ def downgrade(database: Database, revision: str) -> None:
 @contextmanager
 def _lock_schema(database: Database) -> Iterator["Connection"]:
     """Lock the schema in one transaction; raise if a newer version upgraded it."""
-    with _ALEMBIC, database.transaction() as connection:
+    reached: list[str | None] = []
+
+    def find_effect(connection: "Connection") -> bool:
+        return _read_status(connection.exec_driver_sql).found == reached[0]
+
+    with _ALEMBIC, database.transaction(find_effect=find_effect) as connection:
         # Changing a large table takes time, and another process may be upgrading already.
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
@@ -93,6 +98,8 @@ def _lock_schema(database: Database) -> Iterator["Connection"]:
         if status.is_newer:
             status.check()
         yield connection
+        reached.append(_read_status(connection.exec_driver_sql).found)
+    database.engine.dispose()  # what a connection knows of the schema is from before
 
 
 def _run_migration(move: Callable[[], None]) -> None:

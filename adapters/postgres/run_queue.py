@@ -13,7 +13,7 @@ from attrs import define, field
 from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 
-from tileferry.adapters.postgres.database import Database, get_transaction_id
+from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.engine import begin_in_pipeline, get_settings
 from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.run_rows import (
@@ -22,7 +22,6 @@ from tileferry.adapters.postgres.run_rows import (
     CLAIM,
     COMPLETE,
     DUE_SOURCES,
-    HELD_BEFORE,
     NEXT_START,
     PASSED_BEFORE,
     RENEW_FREE,
@@ -92,7 +91,7 @@ class PostgresRunQueue:
             "earned": self.budget.earned_per_success,
         }
         claims = to_claim_parameters(ended)
-        with self.database.resolvable_transaction(begins_itself=True) as (connection, xid_holder):
+        with self.database.transaction(begins_itself=True) as connection:
             with begin_in_pipeline(connection) as driver:
                 completed = driver.execute(COMPLETE, claims) if ended else None
                 claiming = driver.execute(CLAIM, values)
@@ -100,26 +99,7 @@ class PostgresRunQueue:
             if len(kept) < len(ended):  # an earlier, unconfirmed commit may have completed some
                 kept += [RunId(row[0]) for row in driver.execute(PASSED_BEFORE, claims)]
             rows = claiming.fetchall() or self._claim_with_retries(driver, values)
-            xid_holder.append(rows[0][-1] if rows else get_transaction_id(connection))
-        claimed = [run_from_row(row[:-1]) for row in sorted(rows, key=queue_order)]
-        if len(xid_holder) > 1:
-            self._check_exchange(ended, claimed)
-        return kept, claimed
-
-    def _check_exchange(self, ended: Sequence[Run], claimed: Sequence[Run]) -> None:
-        """Raise unless an exchange whose answer was lost took effect: look at its runs.
-
-        Its transaction id is not enough. A server that crashed may have lost the transaction and
-        given its id to that of another worker, which then has the same runs under the same epoch.
-        """
-        with self.database.read_connection() as connection:
-            for runs, statement in ((claimed, HELD_BEFORE), (ended, PASSED_BEFORE)):
-                found = connection.exec_driver_sql(statement, to_claim_parameters(runs)).all()
-                if runs and not found:
-                    raise DatabaseError(
-                        problem="the connection was lost during a claim, which had no effect",
-                        remedy="claim again",
-                    )
+        return kept, [run_from_row(row) for row in sorted(rows, key=queue_order)]
 
     def _claim_with_retries(
         self, driver: "psycopg.Connection[Any]", values: Mapping[str, object]

@@ -232,7 +232,7 @@ CLAIM = f"""
         ), refilled_at = CASE WHEN budget.source IS NULL THEN refilled_at ELSE now() END
         FROM poor LEFT JOIN budget USING (source) WHERE g.source = poor.source
     )
-    SELECT *, pg_current_xact_id()::text FROM claimed
+    SELECT * FROM claimed
 """  # noqa: S608
 # The earliest start of a queued run: not before its retry is due, nor before its gate opens. A run
 # with an expired lease counts as due: the next sweep that may rescue it queues it.
@@ -270,7 +270,6 @@ CANCELLED = (
     " ON run_id = claimed_id AND epoch = claimed_epoch AND worker = claimed_by"
     " AND outcome = 'cancelled'"
 )
-HELD_BEFORE = f"SELECT run_id FROM runs JOIN {_CLAIMS} ON {_HELD}"  # noqa: S608
 PASSED_BEFORE = f"SELECT run_id FROM runs JOIN {_CLAIMS} ON {_CLAIMED} AND status = 'passed'"  # noqa: S608
 COMPLETE = (
     "UPDATE runs SET status = 'passed', error_message = NULL, error_class = NULL,"  # noqa: S608

@@ -198,6 +198,16 @@ cache_reservations = Table(
     CheckConstraint("reserved_bytes >= 0", name="cache_reservations_bytes"),
 )
 
+session_commits = Table(
+    "session_commits",
+    metadata,
+    Column("session", BigInteger, nullable=False, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    timestamp_column("committed_at"),
+    PrimaryKeyConstraint("session", name="session_commits_pkey"),
+    CheckConstraint("number > 0", name="session_commits_number"),
+)
+
 bound_cache = Table(
     "bound_cache",
     metadata,

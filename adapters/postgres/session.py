@@ -4,6 +4,7 @@ A promise such as "committed means on disk" rests on settings of the transaction
 may hand each transaction to another server session, which has other settings (ADR 0019).
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,8 @@ CONNECT_ARGS: Mapping[str, Any] = {
 # Raises "off" only: each other level waits for the server's disk, and an operator may have chosen
 # one that waits for replicas as well.
 _BEGIN_DURABLE = (
-    "BEGIN; SELECT set_config('synchronous_commit', 'on', true)"
+    "BEGIN; SELECT pg_advisory_xact_lock({session_id});"
+    " SELECT set_config('synchronous_commit', 'on', true)"
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
 DURABLE = (
@@ -48,7 +50,7 @@ _READ_SESSION = """
         bool_or(setting = 'on') FILTER (WHERE name = 'full_page_writes'),
         bool_or(reset_val <> 'off') FILTER (WHERE name = 'synchronous_commit'),
         bool_or(setting = 'on') FILTER (WHERE name = 'default_transaction_read_only'),
-        pg_is_in_recovery()
+        pg_is_in_recovery(), to_regclass('session_commits') IS NOT NULL
     FROM pg_settings
 """
 
@@ -76,8 +78,12 @@ class Session:
     """A configured session."""
 
     settings: ServerSettings
+    session_id: int
+    """Of this session alone."""
+    has_marks: bool
+    """Whether its transactions can leave marks: the database has our schema."""
     begin: str
-    """Begins a transaction with the settings that it needs."""
+    """Begins a transaction with its lock and the settings that it needs."""
 
 
 def configure_session(connection: psycopg.Connection[Any], limits: SessionLimits) -> Session:
@@ -87,13 +93,15 @@ def configure_session(connection: psycopg.Connection[Any], limits: SessionLimits
     in each transaction: other clients use the same session.
     """
     wanted = limits.settings
-    ((backend_pid, names, fsync, full_page_writes, synchronous_commit, read_only, replica),) = (
-        connection.execute(_READ_SESSION, {"names": [*wanted]}).fetchall()
-    )
+    ((backend_pid, names, *switches),) = connection.execute(
+        _READ_SESSION, {"names": [*wanted]}
+    ).fetchall()
+    fsync, full_page_writes, synchronous_commit, read_only, replica, has_marks = switches
     # A pooler makes up the process id that it sends to its clients.
     pooled = backend_pid != connection.info.backend_pid
     unset = {name: wanted[name] for name in names or ()}
-    begin = [_BEGIN_DURABLE]
+    session_id = int.from_bytes(os.urandom(8)) >> 2
+    begin = [_BEGIN_DURABLE.format(session_id=session_id)]
     if pooled:
         # The next execution may be in another session, where nothing was prepared.
         connection.prepare_threshold = None
@@ -108,7 +116,9 @@ def configure_session(connection: psycopg.Connection[Any], limits: SessionLimits
         is_read_only=read_only,
         is_pooled=pooled,
     )
-    return Session(settings=settings, begin="; ".join(begin))
+    return Session(
+        settings=settings, session_id=session_id, has_marks=has_marks, begin="; ".join(begin)
+    )
 
 
 def check_alive(connection: psycopg.Connection[Any]) -> None:

@@ -19,7 +19,6 @@ from sqlalchemy import (
     update,
 )
 
-from tileferry.adapters.postgres.database import WITH_XID
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_counts import PostgresTileCounts
@@ -265,10 +264,10 @@ class PostgresTileMetadataStore(PostgresTileCounts):
 
 # Text, because building the expression for each tile costs half as much as running it.
 _COUNT_ATTEMPT = text(
-    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"  # noqa: S608  # interpolates constants only
+    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"
     " upload_attempts = upload_attempts + CASE WHEN last_attempt = :attempt THEN 0 ELSE 1 END"
     " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
-    f" RETURNING upload_attempts, {WITH_XID}"
+    " RETURNING upload_attempts"
 )
 _HOLD = text(
     f"{lock_tiles_sql()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above

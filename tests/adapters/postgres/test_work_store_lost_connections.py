@@ -192,26 +192,6 @@ def test_invariants_9_10_lost_verdict_is_given_by_the_next_worker(
     assert get_partition(control_plane, KEY).attempt_count == 1
 
 
-def test_invariant_12_claim_is_lost_although_its_transaction_id_committed(
-    database: Database,
-    proxied_database: Database,
-    proxy: PostgresProxy,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After a crash, a server may give the id of a lost transaction to one that commits."""
-    desk = create_postgres_control_plane(database)
-    run = desk.submit_run(download_work("F1"))
-    other = create_postgres_control_plane(proxied_database)
-    other.queue.get_wait_s()  # connects
-    monkeypatch.setattr(Database, "_has_committed", lambda *_args, **_options: True)
-    proxy.cut_at_commit(Cut.BEFORE_COMMIT)
-    with pytest.raises(DatabaseError, match="which had no effect"):
-        other.queue.claim(W1, limit=1, lease=LEASE)
-    assert proxy.cuts == 1
-    monkeypatch.undo()
-    assert [one.run_id for one in other.queue.claim(W1, limit=1, lease=LEASE)] == [run.run_id]
-
-
 def test_invariant_12_claim_whose_answer_was_lost_is_kept(
     database: Database, proxied_database: Database, proxy: PostgresProxy
 ) -> None:
