@@ -79,9 +79,9 @@ class FileAuditOutbox:
             is_new = not segments or sizes[-1] >= self.segment_bytes
             name = _name_next_segment(segments) if is_new else segments[-1]
             with folder.create_file(name) if is_new else folder.open_file(name) as file:
+                if not file.size():  # new, or its creator was killed: its name is durable first
+                    folder.sync()
                 _append_line(file, line)
-            if is_new:
-                folder.sync()
         return True
 
     def record_loss(self, lost: EventsLost) -> None:
@@ -124,9 +124,9 @@ class FileAuditOutbox:
         try:
             with _hold_lock(folder, _APPEND_LOCK), folder.open_file(_GAP, create=True) as file:
                 if file.size() < 2 * _GAP_SLOT_BYTES:  # new, or its creator was killed
+                    folder.sync()
                     file.write_all(bytes(2 * _GAP_SLOT_BYTES))
                     file.fdatasync()
-                    folder.sync()
         except BaseException:
             folder.close()
             raise

@@ -21,14 +21,17 @@ UNSYNCED = FileCalls(fsync=lambda _fd: None, fdatasync=lambda _fd: None)
 class CallLog:
     """Passes calls on and notes them; call number ``fail_at`` (from 0) fails instead.
 
-    A write that fails has written half of its bytes, as on a disk that just got full.
+    With ``permanently`` all later ones fail too: what a killed process leaves. A write that fails has written half of its bytes, as on a disk that just got full.
     """
 
-    def __init__(self, *, fail_at: int | None = None, code: int = errno.EIO) -> None:
+    def __init__(
+        self, *, fail_at: int | None = None, code: int = errno.EIO, permanently: bool = False
+    ) -> None:
         self.made: list[tuple[str, Any]] = []
         self.paths: list[str] = []
         """Of each call: numbers of descriptors are used again, names of files are not."""
         self._fail_at = fail_at
+        self._permanently = permanently
         self._code = code
         real = FileCalls(fsync=lambda _fd: None, fdatasync=lambda _fd: None)
         self.calls = FileCalls(
@@ -42,7 +45,7 @@ class CallLog:
         def noted(*args: Any, **kwargs: Any) -> Any:
             self.made.append((name, args[0]))
             self.paths.append(_resolve_path(args[0]))
-            if len(self.made) - 1 == self._fail_at:
+            if self._has_failed(len(self.made) - 1):
                 if name in {"write", "writev"}:
                     whole = args[1] if name == "write" else b"".join(args[1])
                     os.write(args[0], whole[: len(whole) // 2])
@@ -50,6 +53,20 @@ class CallLog:
             return call(*args, **kwargs)
 
         return noted
+
+    def _has_failed(self, number: int) -> bool:
+        if self._fail_at is None or not self._permanently:
+            return number == self._fail_at
+        return number >= self._fail_at
+
+    def list_done(self) -> list[tuple[str, str]]:
+        """Return the calls that did not fail, each with its path."""
+        calls = zip(self.made, self.paths, strict=True)
+        return [
+            (name, path)
+            for number, ((name, _), path) in enumerate(calls)
+            if not self._has_failed(number)
+        ]
 
 
 def _resolve_path(argument: Any) -> str:

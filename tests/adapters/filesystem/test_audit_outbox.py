@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,22 @@ def test_append_is_durable_before_it_returns(tmp_path: Path) -> None:
     segment = str(get_segment(tmp_path))
     own = [name for (name, _), path in zip(log.made, log.paths, strict=True) if path == segment]
     assert own[-2:] == ["write", "fdatasync"]
+
+
+def test_invariant_2_names_are_durable_although_their_creator_was_killed(tmp_path: Path) -> None:
+    for fail_at in range(200):
+        root = tmp_path / str(fail_at)
+        killed, later = CallLog(fail_at=fail_at, permanently=True), CallLog()
+        with suppress(StorageError):
+            open_outbox(root, killed.calls).append(make_group(1))
+        assert open_outbox(root, later.calls).append(make_group(2))
+        calls = killed.list_done() + later.list_done()
+        folder = get_folder(root)
+        for name in ("gap", get_segment(root).name):
+            assert ("fsync", str(folder)) in calls[calls.index(("open", name)) :], (fail_at, name)
+        if len(killed.made) <= fail_at:
+            return
+    pytest.fail("the calls did not end")
 
 
 def test_invariant_27_planted_link_is_not_followed(tmp_path: Path) -> None:
