@@ -117,7 +117,7 @@ def weather(
     tmp_path: Path, database_url: str, reference_provider: RunningProvider
 ) -> Iterator[Weather]:
     settings = {
-        "TILEFERRY_C11_HTTP_TIMEOUT_S": "0.4",
+        "TILEFERRY_C11_HTTP_TIMEOUT_S": "0.8",
         "TILEFERRY_C11_BACKOFF_BASE_S": "1" if SOAK else "0.2",
     }
     yield Weather(
