@@ -21,7 +21,8 @@ UNSYNCED = FileCalls(fsync=lambda _fd: None, fdatasync=lambda _fd: None)
 class CallLog:
     """Passes calls on and notes them; call number ``fail_at`` (from 0) fails instead.
 
-    With ``permanently`` all later ones fail too: what a killed process leaves. A write that fails has written half of its bytes, as on a disk that just got full.
+    With ``permanently`` all later ones fail too: what a killed process leaves. A write that fails
+    has written half of its bytes, as on a disk that just got full.
     """
 
     def __init__(

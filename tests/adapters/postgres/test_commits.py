@@ -102,5 +102,7 @@ def test_marks_of_sessions_that_ended_long_ago_are_forgotten(
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT session, number FROM session_commits ORDER BY 1")
         (kept, mine) = found.fetchall()
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("INSERT INTO session_commits VALUES (3, 0, now())")
     assert kept == (2, 7)
     assert mine[1] == 2

@@ -17,9 +17,9 @@ from tileferry.adapters.postgres.schema import (
     flight_areas,
     flight_spans,
     flights,
-    metadata,
     tiles,
 )
+from tileferry.adapters.postgres.work_schema import runs
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import VotingStatus
 
@@ -192,7 +192,7 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
         database.transaction() as connection,
     ):
         connection.execute(insert(cache_reservations), row)
-    assert {table.name for table in metadata.sorted_tables} == {
+    assert {table.name for table in runs.metadata.sorted_tables} == {
         "tiles",
         "flight_pins",
         "flights",
@@ -213,6 +213,7 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
         "raw_partitions",
         "run_attempts",
         "runs",
+        "session_commits",
         "source_gates",
     }, "a new table has constraints to be tried here"
 
