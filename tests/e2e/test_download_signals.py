@@ -211,7 +211,8 @@ def test_invariant_17_signals_at_random_moments_lose_nothing(
             )
             command.send_signal(moments.choice(SIGNALS))
             ran = command.wait()
-        if ran.code == 0:  # it was faster
+        # It was faster, or the signal arrived after its report, at its very end.
+        if ran.code == 0 or (ran.code == -signal.SIGTERM and "outcome" in ran.out):
             break
         assert ran.code == 130
         assert parse_safe_count(ran) >= safe
