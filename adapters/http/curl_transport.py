@@ -1,15 +1,9 @@
-"""Transfers many responses at a time in one thread, with libcurl.
+"""Transfers many responses at a time in one thread, with libcurl."""
 
-libcurl does what is said in its options. The limits that it does not have are checked here while a
-response arrives; whether a response is accepted is decided by its reader, as for other transports.
-"""
-
-import re
 import select
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +11,9 @@ import pycurl
 from attrs import define, field
 
 from tileferry.adapters.http.client import ProviderAddress, check_address, create_tls_context
+from tileferry.adapters.http.curl_transfer import CurlTransfer
 from tileferry.adapters.http.errors import CurlError
-from tileferry.adapters.http.responses import (
-    EXCERPT_S,
-    check_pace,
-    count_useful_bytes,
-    merge_parts,
-)
 from tileferry.adapters.http.transport import ResponseLimits
-from tileferry.domain.errors import SatelliteProviderError
 
 _CHECK_S = 0.05
 """How often the transfers in progress are checked against the limits on time and rate."""
@@ -34,167 +22,6 @@ _CONNECT_S_MAX = 3_600
 _AWAY_S = 0.02
 """The time of transfers is not used up while what has arrived is not looked for, if longer."""
 _BUFFER_BYTES = 256 * 1024
-_FIRST_FINAL_STATUS = 200
-_ABORT = 0
-_LINE_ENDS = (b"\r\n", b"\n")
-_STATUS_LINE = re.compile(r"HTTP/[0-9.]+[ \t]+([0-9]{3})")
-
-
-@define(eq=False, repr=False)  # it has the key
-class CurlTransfer:
-    """One request and its response. The object is used again for later requests."""
-
-    handle: Any
-    token: object = None
-    """What the caller knows the transfer by."""
-    error: Exception | None = None
-    started_s: float = 0.0
-    _url: str = ""
-    _limits: ResponseLimits = field(factory=ResponseLimits)
-    _headers: list[str] = field(factory=list)
-    _head: list[bytes] = field(factory=list)
-    _head_lines: int | None = None
-    """How many lines the head has, once the body has begun: the others are trailers."""
-    _parts: list[bytes] = field(factory=list)
-    _parts_merged: int = 0
-    _size: int = 0
-    _size_max: int = 0
-    _parsed: tuple[int, dict[str, str]] | None = None
-    _seen: tuple[int, int] = (0, 0)
-    """The number of header lines and body bytes at the last check."""
-    _is_connected: bool = False
-    """Whether a check has found a connection."""
-    _active_s: float = 0.0
-    """When the last check found that something had arrived."""
-
-    def __attrs_post_init__(self) -> None:
-        self.handle.transfer = self
-        self.handle.setopt(pycurl.HEADERFUNCTION, self._head.append)
-        self.handle.setopt(pycurl.WRITEFUNCTION, self._write)
-
-    def begin(self, token: object, url: str, limits: ResponseLimits, headers: list[str]) -> None:
-        """Prepare the next request; limits and headers are usually those of the last one."""
-        self.token, self._url = token, url
-        self.started_s = self._active_s = time.monotonic()
-        self.handle.setopt(pycurl.URL, url)
-        if limits is not self._limits:
-            self._limits = limits
-            self.handle.setopt(pycurl.MAXFILESIZE_LARGE, limits.tile_bytes_max)
-        if headers is not self._headers:
-            self._headers = headers
-            self.handle.setopt(pycurl.HTTPHEADER, headers)
-
-    def clear(self) -> None:
-        """Forget the response."""
-        self.token = self.error = self._head_lines = self._parsed = None
-        self._head.clear()
-        self._parts = []
-        self._parts_merged = self._size = self._size_max = 0
-        self._seen = (0, 0)
-        self._is_connected = False
-
-    def _write(self, chunk: bytes) -> int | None:
-        """Keep a part of the body; end the response if it is of no use any more."""
-        self._parts.append(chunk)
-        self._parts_merged = merge_parts(self._parts, self._parts_merged)
-        self._size += len(chunk)
-        if self._size > self._size_max:
-            if self._head_lines is None:
-                self._head_lines = len(self._head)
-                self._size_max = count_useful_bytes(self, self._limits)
-            if self._size > self._size_max:
-                return _ABORT
-        return None
-
-    def forgive(self, since_s: float, now_s: float) -> None:
-        """Do not count a time in which nobody looked for what had arrived."""
-        seconds = now_s - max(since_s, self.started_s)
-        self.started_s += seconds
-        self._active_s += seconds
-
-    def find_problem(self, now_s: float, timeout_s: float) -> Exception | None:
-        """Return why the response must not go on, if it must not."""
-        seen = (len(self._head), self._size)
-        elapsed_s = now_s - self.started_s
-        if seen == self._seen:
-            if not self._is_connected and self.handle.getinfo(pycurl.PRETRANSFER_TIME):
-                self._is_connected, self._active_s = True, now_s
-            if now_s - self._active_s > timeout_s:
-                what = "data" if self._is_connected else "connection"
-                return CurlError(pycurl.E_OPERATION_TIMEDOUT, f"no {what} for {timeout_s:g} s")
-            return self._find_slowness(None, elapsed_s)
-        is_body = seen[1] != self._seen[1]
-        self._seen, self._active_s, self._is_connected = seen, now_s, True
-        if is_body and self.status != HTTPStatus.OK and elapsed_s > EXCERPT_S:
-            return CurlError(pycurl.E_OPERATION_TIMEDOUT, "the body of an error is slow")
-        return self._find_slowness(self._size if is_body else None, elapsed_s)
-
-    def _find_slowness(self, size: int | None, elapsed_s: float) -> Exception | None:
-        try:
-            check_pace(self.url, size, elapsed_s, self._limits)
-        except SatelliteProviderError as error:
-            return error
-        return None
-
-    # The response
-
-    def check_answered(self) -> None:
-        """Raise the transfer's error if there is no response with a complete head."""
-        if self.error is None or self._head_lines is not None:
-            return
-        is_ended = bool(self._head) and self._head[-1] in _LINE_ENDS
-        if not is_ended or self.status < _FIRST_FINAL_STATUS:
-            raise self.error
-
-    @property
-    def status(self) -> int:
-        return self._read_head()[0]
-
-    @property
-    def reason(self) -> str:
-        try:
-            return HTTPStatus(self.status).phrase
-        except ValueError:
-            return ""
-
-    @property
-    def url(self) -> str:
-        return self._url.partition("?")[0]
-
-    def header(self, name: str) -> str | None:
-        return self._read_head()[1].get(name)
-
-    def _read_head(self) -> tuple[int, dict[str, str]]:
-        """Return status and headers. Only for a head that is complete, as the result is kept."""
-        if self._parsed is None:
-            self._parsed = _parse_head(self._head[: self._head_lines])
-        return self._parsed
-
-    def chunks(self) -> Iterable[bytes]:
-        """Yield the body in one piece; its rate was checked while it arrived."""
-        yield b"".join(self._parts)
-        if self.error is not None:
-            raise self.error
-
-
-def _parse_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
-    """Return status and headers of the last response: interim responses come before it."""
-    status = 0
-    fields: dict[str, str] = {}
-    name = ""
-    is_first = True
-    for line in lines:
-        text = line.decode("latin-1")
-        before, colon, value = text.partition(":")
-        if is_first and (found := _STATUS_LINE.match(text)):
-            status, fields = int(found[1]), {}
-        elif text[0] in " \t":
-            fields[name] = f"{fields.get(name, '')} {text.strip()}"
-        elif colon:
-            name, value = before.strip().lower(), value.strip()
-            fields[name] = f"{fields[name]}, {value}" if name in fields else value
-        is_first = line in _LINE_ENDS
-    return status, fields
 
 
 @define(eq=False, repr=False)

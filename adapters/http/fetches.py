@@ -12,7 +12,8 @@ from typing import Protocol, TypeAlias
 
 from attrs import define, field
 
-from tileferry.adapters.http.curl_transport import CurlTransfer, CurlTransfers, CurlTransport
+from tileferry.adapters.http.curl_transfer import CurlTransfer
+from tileferry.adapters.http.curl_transport import CurlTransfers, CurlTransport
 from tileferry.adapters.http.errors import TRANSLATED, translate_error
 from tileferry.adapters.http.session import ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse

@@ -24,7 +24,7 @@ from tileferry.domain.tiles import (
     inspect_picture,
 )
 
-_PARTS_MAX = 1_024
+PARTS_MAX = 1_024
 _EXCERPT_BYTES = 512
 _ERROR_BODY_BYTES = 16 * 1024
 """A longer body of an error is not worth keeping its connection for."""
@@ -76,7 +76,7 @@ def merge_parts(parts: list[Any], merged: int) -> int:
 
     A provider may send single bytes, and each part takes more memory than that.
     """
-    if len(parts) - merged < _PARTS_MAX:
+    if len(parts) - merged < PARTS_MAX:
         return merged
     parts[merged:] = [b"".join(parts[merged:])]
     return merged + 1
@@ -127,7 +127,9 @@ def check_tile(answer: TransportResponse, content: bytes) -> bytes:
 
 def _check_digest(answer: TransportResponse, content: bytes, digest: bytes) -> None:
     """Check the content against every sha-256 and sha-512 in ``Repr-Digest``."""
-    header = answer.header("repr-digest") or ""
+    header = answer.header("repr-digest")
+    if header is None:
+        return
     found = _DIGEST.findall(header)
     try:
         expected = [(name.lower(), base64.b64decode(text, validate=True)) for name, text in found]

@@ -155,9 +155,9 @@ def to_row(tile: NewTile, label: FreshnessLabel) -> TileRow:
         tile.flight_id,
         tile.produced_at,
         tile.resolution_m_per_px,
-        tile.sector_class.value,
-        label.value,
-        tile.voting_status.value,
+        tile.sector_class,
+        label,
+        tile.voting_status,
         *blob.location,
         blob.length,
         rf"\\x{blob.sha256}",  # bytea hex, with the backslash escaped for the array
@@ -181,7 +181,8 @@ def _to_array_literal(values: Iterable[object]) -> str:
 
     The driver would encode each value separately, which costs more than the server's work.
     """
-    return '{"' + '","'.join(map(str, values)) + '"}'
+    texts = list(map(str, values))
+    return '{"' + '","'.join(texts) + '"}' if texts else "{}"
 
 
 def id_values(tile_id: TileId) -> dict[str, Any]:
@@ -189,13 +190,13 @@ def id_values(tile_id: TileId) -> dict[str, Any]:
     return {"source": tile_id.source, "zoom": tile_id.zoom, "x": tile_id.x, "y": tile_id.y}
 
 
-def id_columns(tile_ids: Sequence[TileId]) -> dict[str, list[Any]]:
+def id_columns(tile_ids: Sequence[TileId]) -> dict[str, Any]:
     """Return tile ids as statement parameters, one array per column."""
     return {
-        "source": [tile.source for tile in tile_ids],
-        "zoom": [tile.zoom for tile in tile_ids],
-        "x": [tile.x for tile in tile_ids],
-        "y": [tile.y for tile in tile_ids],
+        "source": _to_array_literal(tile.source for tile in tile_ids),
+        "zoom": _to_array_literal(tile.zoom for tile in tile_ids),
+        "x": _to_array_literal(tile.x for tile in tile_ids),
+        "y": _to_array_literal(tile.y for tile in tile_ids),
     }
 
 

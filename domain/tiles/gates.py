@@ -3,6 +3,7 @@
 import math
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import assert_never
 
 from attrs import converters, field, frozen, validators
@@ -96,6 +97,11 @@ class FreshnessLabel(StrEnum):
     DOWNGRADED = "downgraded"
 
 
+@lru_cache(maxsize=16)  # the same few numbers, for millions of tiles
+def _to_days(number: float) -> timedelta:
+    return timedelta(days=number)
+
+
 @frozen(kw_only=True)
 class FreshnessRule:
     """The age at which imagery becomes stale, by sector, and the tolerance for future dates."""
@@ -136,8 +142,8 @@ class FreshnessRule:
         ):  # a plain string would pass some comparisons but not others
             raise InvalidValueError(field="sector", value=sector, problem="must be a SectorClass")
         max_age_days = self.max_age_days(sector)
-        earliest_age = timedelta(days=-self.future_tolerance_days)
-        if earliest_age <= now - produced_at <= timedelta(days=max_age_days):
+        age = now - produced_at
+        if _to_days(-self.future_tolerance_days) <= age <= _to_days(max_age_days):
             return FreshnessLabel.FRESH
         if sector is SectorClass.STABLE_REAR:
             return FreshnessLabel.DOWNGRADED

@@ -149,11 +149,11 @@ class _Reader:
 
 
 _PNG_CHUNK = Struct(">I4s")
+_PNG_CHECKSUM = Struct(">I")
 _PNG_HEADER = Struct(">II")
 _PNG_HEADER_BYTES = 13
 _PNG_FRAME_BYTES = 12
 """Length, name and checksum of a chunk."""
-_PNG_NAME = re.compile(rb"[A-Za-z]{4}")
 _PNG_PIXELS = {b"IHDR", b"PLTE", b"IDAT", b"fdAT"}
 
 
@@ -166,11 +166,11 @@ def _inspect_png(reader: _Reader) -> _Side:
         is_header = start == len(_PNG)
         if is_header != (name == b"IHDR") or (is_header and length != _PNG_HEADER_BYTES):
             reader.refuse_damaged("a PNG image has one header, at its beginning")
-        if not _PNG_NAME.fullmatch(name):
+        if not name.isalpha():
             reader.refuse_damaged("a chunk of the PNG image has no valid name")
         end = start + _PNG_FRAME_BYTES + length
         reader.require(end)
-        if crc32(view[start + 4 : end - 4]) != int.from_bytes(view[end - 4 : end]):
+        if (crc32(view[start + 4 : end - 4]),) != _PNG_CHECKSUM.unpack_from(content, end - 4):
             reader.refuse_damaged("a checksum of the PNG image does not match")
         if name == b"IEND":
             break

@@ -30,7 +30,7 @@ from tileferry.application.ports.provider import (
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import ProviderFault, RequestSpacing, TileId, TileValidators
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 PICTURE = make_picture("a picture" * 20)
 HEAD = f"HTTP/1.1 200 OK\nContent-Type: image/png\nContent-Length: {len(PICTURE)}"
 MISSING = "HTTP/1.1 404 Not Found\nContent-Length: 0"
@@ -57,7 +57,7 @@ def open_http(
 
     with run_raw_server(script) as server:
         holder.append(server)
-        with opener(server.url, timeout_s=5.0) as provider:
+        with opener(server.url, timeout_s=30.0) as provider:
             yield provider
 
 
