@@ -236,7 +236,7 @@ def memory(site: Site) -> Iterator[Ratio]:
     yield Ratio(
         name=f"peak memory of an upload: {MEMORY_TILES:,} tiles / 1,000 tiles",
         ratio=many / few,
-        goal=1.1,
+        goal=1.05,
         detail=detail,
     )
     yield Ratio(

@@ -38,6 +38,7 @@ from tileferry.domain.tiles import (
     SignedEnvelope,
     TileId,
     TileMetadata,
+    TileStatuses,
     TileUploadStatus,
     UploadBatchReport,
     UploadRequest,
@@ -145,14 +146,15 @@ class FlightUpload:
             repeated |= {answer.tile_id: answer for answer in self._repeat(envelope)}
         refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
         # Repeated tiles are either rejected or no longer pending, so no tile is reported twice.
-        statuses = list(repeated.values())
+        statuses = TileStatuses(repeated.values())
         unreadable: list[PerTileStatus] = []
         with self.keys.open_session() as key:
             outgoing = self._prepare_batches(flight_id, refused, key, unreadable)
             with closing(prefetch_one(outgoing, self.background)) as batches:
                 for envelope, contents in batches:
-                    statuses += self._send(envelope, contents)
-        return UploadBatchReport.from_statuses(flight_id, [*statuses, *unreadable])
+                    statuses.extend(self._send(envelope, contents))
+        statuses.extend(unreadable)
+        return UploadBatchReport.from_statuses(flight_id, statuses)
 
     def close_counted(self) -> None:
         """Close the envelopes whose rejections have been counted."""

@@ -129,7 +129,7 @@ class IdempotentRetryTileUploader:
     def _count_failures(self, report: UploadBatchReport) -> int:
         """Count an attempt for each rejected or damaged tile; return how many are given up."""
         given_up = 0
-        for entry in report.per_tile_status:
+        for entry in report.per_tile_status.failures:
             if not entry.is_charged:
                 continue
             known = () if entry.attempt is None else (entry.attempt,)
@@ -176,7 +176,7 @@ class IdempotentRetryTileUploader:
         """Return whether another pass could send a pending tile; unreadable tiles do not count."""
         unreadable = {
             entry.tile_id
-            for entry in report.per_tile_status
+            for entry in report.per_tile_status.failures
             if entry.status is TileUploadStatus.UNREADABLE
         }
         pending = self.tile_metadata_store.pending_uploads(request.flight_id)

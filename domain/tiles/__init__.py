@@ -110,8 +110,6 @@ with export_lazily(globals()):
     from tileferry.domain.tiles.tile_server import TileServer
     from tileferry.domain.tiles.tile_template import TileTemplate
     from tileferry.domain.tiles.upload import (
-        PerTileStatus,
-        TileUploadStatus,
         UploadBatchReport,
         UploadOutcome,
         UploadPasses,
@@ -119,6 +117,7 @@ with export_lazily(globals()):
         build_damaged_attempt,
         compute_next_retry_hint,
     )
+    from tileferry.domain.tiles.upload_status import PerTileStatus, TileStatuses, TileUploadStatus
     from tileferry.domain.tiles.voting import (
         MAX_PER_TILE_ATTEMPTS,
         VOTING_MOVES,
@@ -193,6 +192,7 @@ __all__ = [
     "TileRange",
     "TileServer",
     "TileSet",
+    "TileStatuses",
     "TileSummary",
     "TileTemplate",
     "TileUploadStatus",

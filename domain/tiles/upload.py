@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field, frozen, validators
 
 from tileferry.domain.errors import InvalidValueError, MisuseError
-from tileferry.domain.text import printable
-from tileferry.domain.tiles.tile_id import TileId
-from tileferry.domain.validation import as_tuple, each, instance, integer, name, number
+from tileferry.domain.tiles.upload_status import PerTileStatus, TileStatuses, TileUploadStatus
+from tileferry.domain.validation import instance, integer, name, number
+
+if TYPE_CHECKING:
+    from tileferry.domain.tiles.tile_id import TileId
 
 _SECONDS_MAX = 10**12
 
@@ -28,48 +31,19 @@ class UploadOutcome(StrEnum):
     FAILURE = "failure"
 
 
-class TileUploadStatus(StrEnum):
-    """The result for one tile: the provider's response, or that the tile could not be sent."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    REJECTED = "rejected"
-    UNREADABLE = "unreadable"
-    """The cache could not read the tile, so it was not sent."""
-
-    @property
-    def acknowledged(self) -> bool:
-        """Whether the provider has the tile, from this upload or an earlier one."""
-        return self in (TileUploadStatus.ACCEPTED, TileUploadStatus.DUPLICATE)
-
-
-def _sanitize_reason(reason: str | None) -> str | None:
-    return printable(reason) if isinstance(reason, str) else reason
-
-
-@frozen(kw_only=True, weakref_slot=False)  # a report has one for each tile of a flight
-class PerTileStatus:
-    """The upload status of one tile."""
-
-    tile_id: TileId = field(validator=instance(TileId))
-    status: TileUploadStatus = field(validator=instance(TileUploadStatus))
-    reason: str | None = field(
-        default=None, converter=_sanitize_reason, validator=validators.optional(instance(str))
-    )
-    """The provider's reason or the cache's fault, sanitized for terminals, logs and the audit."""
-    attempt: str | None = field(default=None, validator=validators.optional(instance(str)))
-    """The id of a failed attempt. It is counted once, even if reported again after a crash."""
-
-    @property
-    def is_charged(self) -> bool:
-        """Whether the tile failed in a way that costs one of its attempts.
-
-        A rejection always does. An unreadable tile is charged if its own bytes are damaged, which
-        its attempt's id says; the cache may be unavailable as a whole otherwise.
-        """
-        if self.status is TileUploadStatus.UNREADABLE:
-            return self.attempt is not None
-        return self.status is TileUploadStatus.REJECTED
+def _pack_statuses(entries: Any) -> TileStatuses:
+    if isinstance(entries, TileStatuses):
+        return entries
+    statuses = TileStatuses()
+    for entry in entries if isinstance(entries, Iterable) else (entries,):
+        if not isinstance(entry, PerTileStatus):
+            raise InvalidValueError(
+                field="UploadBatchReport.per_tile_status",
+                value=entry,
+                problem="must be a list of PerTileStatus",
+            )
+        statuses.append(entry)
+    return statuses
 
 
 @frozen(kw_only=True)
@@ -78,9 +52,7 @@ class UploadBatchReport:
 
     flight_id: str = field(validator=name)
     outcome: UploadOutcome = field(validator=instance(UploadOutcome))
-    per_tile_status: tuple[PerTileStatus, ...] = field(
-        converter=as_tuple, validator=each(instance(PerTileStatus))
-    )
+    per_tile_status: TileStatuses = field(converter=_pack_statuses)
     tiles_given_up: int = field(default=0, validator=integer(0))
     retry_count: int = field(default=0, validator=integer(0))
     next_retry_at_s: float | None = field(default=None, validator=validators.optional(number(0)))
@@ -88,7 +60,7 @@ class UploadBatchReport:
     """The flight's tiles in giveup, from this call and from earlier ones."""
 
     def __attrs_post_init__(self) -> None:
-        if len({entry.tile_id for entry in self.per_tile_status}) < len(self.per_tile_status):
+        if self.per_tile_status.has_repeated_tile():
             raise InvalidValueError(
                 field="UploadBatchReport.per_tile_status",
                 value=len(self.per_tile_status),
@@ -105,16 +77,16 @@ class UploadBatchReport:
 
     @property
     def tiles_acknowledged(self) -> int:
-        return sum(entry.status.acknowledged for entry in self.per_tile_status)
+        return self.per_tile_status.tiles_acknowledged
 
     @property
     def tiles_rejected(self) -> int:
-        return self._count(TileUploadStatus.REJECTED)
+        return self.per_tile_status.tally[TileUploadStatus.REJECTED]
 
     @property
     def tiles_unreadable(self) -> int:
         """The number of tiles that the cache could not read and that were therefore not sent."""
-        return self._count(TileUploadStatus.UNREADABLE)
+        return self.per_tile_status.tally[TileUploadStatus.UNREADABLE]
 
     def with_giveups(self, count: int) -> "UploadBatchReport":
         """Return the report of a flight with ``count`` tiles in giveup.
@@ -124,9 +96,6 @@ class UploadBatchReport:
         is_partial = count and self.outcome is UploadOutcome.SUCCESS
         outcome = UploadOutcome.PARTIAL if is_partial else self.outcome
         return evolve(self, undelivered_giveups=count, outcome=outcome)
-
-    def _count(self, status: TileUploadStatus) -> int:
-        return sum(entry.status is status for entry in self.per_tile_status)
 
     @classmethod
     def from_statuses(
@@ -138,9 +107,9 @@ class UploadBatchReport:
         still be retried. Failure is for a pass that could not be completed; the uploader sets it
         explicitly.
         """
-        entries = tuple(statuses)
-        left = any(not entry.status.acknowledged for entry in entries)
-        outcome = UploadOutcome.PARTIAL if left else UploadOutcome.SUCCESS
+        entries = _pack_statuses(statuses)
+        is_whole = entries.tiles_acknowledged == len(entries)
+        outcome = UploadOutcome.SUCCESS if is_whole else UploadOutcome.PARTIAL
         return cls(flight_id=flight_id, outcome=outcome, per_tile_status=entries)
 
 
@@ -165,62 +134,72 @@ def compute_next_retry_hint(now_s: float, backoff_cap_s: float) -> float:
 
 @define(kw_only=True)
 class UploadPasses:
-    """Merges the passes of one call. Keeps one entry per tile, and handles each status once."""
+    """Merges the passes of one call: one entry per tile."""
 
-    _statuses: dict[TileId, PerTileStatus] = field(factory=dict, init=False)
-    _last: UploadBatchReport | None = field(default=None, init=False)
-    _count: int = field(default=0, init=False)
-    _tiles_given_up: int = field(default=0, init=False)
-    _inner_retries: int = field(default=0, init=False)
+    _passes: list[UploadBatchReport] = field(factory=list, init=False)
 
     def add(self, report: UploadBatchReport) -> None:
-        """Add the next pass.
-
-        The latest status of a tile counts, but an acknowledged tile stays acknowledged: the
-        provider has it.
-        """
-        if self._last is not None and report.flight_id != self._last.flight_id:
+        """Add the next pass."""
+        if self._passes and report.flight_id != self._passes[-1].flight_id:
             raise MisuseError(
                 what="upload passes",
                 problem=f"a pass of flight {report.flight_id} follows passes of flight "
-                f"{self._last.flight_id}",
+                f"{self._passes[-1].flight_id}",
             )
-        for entry in report.per_tile_status:
-            known = self._statuses.get(entry.tile_id)
-            if known is None or entry.status.acknowledged or not known.status.acknowledged:
-                self._statuses[entry.tile_id] = entry
-        self._last = report
-        self._count += 1
-        self._tiles_given_up += report.tiles_given_up
-        self._inner_retries += report.retry_count
+        self._passes.append(report)
 
     def build_report(self, *, next_retry_at_s: float | None = None) -> UploadBatchReport:
         """Return the report of the call. A single pass is returned unchanged."""
-        if self._last is None:
+        if not self._passes:
             raise MisuseError(what="upload passes", problem="there is no pass to report")
+        last = self._passes[-1]
         if next_retry_at_s is None:
-            next_retry_at_s = self._last.next_retry_at_s
-        if self._count == 1:
-            return evolve(self._last, next_retry_at_s=next_retry_at_s)
+            next_retry_at_s = last.next_retry_at_s
+        if len(self._passes) == 1:
+            return evolve(last, next_retry_at_s=next_retry_at_s)
+        statuses = self._merge_statuses()
+        tiles_given_up = sum(report.tiles_given_up for report in self._passes)
+        left = len(statuses) - statuses.tiles_acknowledged + tiles_given_up
         return UploadBatchReport(
-            flight_id=self._last.flight_id,
-            outcome=self._determine_outcome(self._last.outcome),
-            per_tile_status=self._statuses.values(),
-            tiles_given_up=self._tiles_given_up,
-            retry_count=self._inner_retries + self._count - 1,
+            flight_id=last.flight_id,
+            outcome=_correct_outcome(last.outcome, statuses.tiles_acknowledged, left),
+            per_tile_status=statuses,
+            tiles_given_up=tiles_given_up,
+            retry_count=sum(report.retry_count for report in self._passes) + len(self._passes) - 1,
             next_retry_at_s=next_retry_at_s,
         )
 
-    def _determine_outcome(self, last: UploadOutcome) -> UploadOutcome:
-        """Return the outcome of the last pass, corrected for the earlier passes.
+    def _merge_statuses(self) -> TileStatuses:
+        """Return the latest status of each tile, in the order of the first pass.
 
-        Success requires that every tile of every pass was acknowledged; a tile in giveup makes the
-        call partial. If the last pass failed but tiles were delivered before, the call is partial.
+        An acknowledged tile stays acknowledged: the provider has it.
         """
-        acknowledged = sum(entry.status.acknowledged for entry in self._statuses.values())
-        if last is UploadOutcome.FAILURE and acknowledged:
-            return UploadOutcome.PARTIAL
-        left = len(self._statuses) - acknowledged + self._tiles_given_up
-        if last is UploadOutcome.SUCCESS and left:
-            return UploadOutcome.PARTIAL
-        return last
+        first, *others = self._passes
+        later: dict[TileId, PerTileStatus] = {}  # few: later passes repeat what was rejected
+        for report in others:
+            for entry in report.per_tile_status:
+                later[entry.tile_id] = _choose_status(later.get(entry.tile_id), entry)
+        merged = TileStatuses()
+        for entry in first.per_tile_status:
+            merged.append(_choose_status(entry, later.pop(entry.tile_id, entry)))
+        merged.extend(later.values())
+        return merged
+
+
+def _choose_status(known: PerTileStatus | None, entry: PerTileStatus) -> PerTileStatus:
+    if known is None or entry.status.acknowledged or not known.status.acknowledged:
+        return entry
+    return known
+
+
+def _correct_outcome(last: UploadOutcome, acknowledged: int, left: int) -> UploadOutcome:
+    """Return the outcome of the last pass, corrected for the earlier passes.
+
+    Success requires that every tile of every pass was acknowledged; a tile in giveup makes the call
+    partial. If the last pass failed but tiles were delivered before, the call is partial.
+    """
+    if last is UploadOutcome.FAILURE and acknowledged:
+        return UploadOutcome.PARTIAL
+    if last is UploadOutcome.SUCCESS and left:
+        return UploadOutcome.PARTIAL
+    return last

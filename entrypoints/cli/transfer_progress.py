@@ -1,6 +1,8 @@
 """The progress of downloads and uploads, as short lines."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import chain
 
 from attrs import define, field, frozen
 
@@ -24,6 +26,7 @@ from tileferry.domain.tiles import (
     DownloadBatchReport,
     PerTileStatus,
     TileId,
+    TileStatuses,
     TileUploadStatus,
     UploadBatchReport,
     UploadOutcome,
@@ -195,8 +198,9 @@ class UploadProgress(ProgressState):
 
     total: int | None = field(default=None, init=False)
     """How many tiles were pending at the start."""
-    answers: dict[TileId, PerTileStatus] = field(factory=dict, init=False)
-    """The last answer for each tile."""
+    acknowledged: TileStatuses = field(factory=TileStatuses, init=False)
+    failed: dict[TileId, PerTileStatus] = field(factory=dict, init=False)
+    """The last answer for each tile that is not acknowledged."""
     size_bytes: int = field(default=0, init=False)
     _sent_at_s: float | None = field(default=None, init=False)
     """When the batch was sent whose answer is awaited."""
@@ -210,15 +214,23 @@ class UploadProgress(ProgressState):
                 self._sent_at_s = self.clock_s()
             case BatchAnswered():
                 self._sent_at_s = None
-                self.answers |= {answer.tile_id: answer for answer in event.answers}
+                self._note_answers(event.answers)
                 self.size_bytes += event.size_bytes
             case _:
                 pass
 
+    def _note_answers(self, answers: Iterable[PerTileStatus]) -> None:
+        for answer in answers:
+            if answer.status.acknowledged:
+                self.failed.pop(answer.tile_id, None)
+                self.acknowledged.append(answer)
+            else:
+                self.failed[answer.tile_id] = answer
+
     @property
     def done(self) -> int:
         """How many tiles the provider has."""
-        return sum(answer.status.acknowledged for answer in self.answers.values())
+        return len(self.acknowledged)
 
     def describe_progress(self, now_s: float) -> str:  # noqa: ARG002  # signature of the base class
         of_all = "" if self.total is None else f" of {self.total:,}"
@@ -238,7 +250,8 @@ class UploadProgress(ProgressState):
 
     def describe_outcomes(self) -> str:
         """Return the provider's answers by count."""
-        counts = Counter(answer.status for answer in self.answers.values())
+        failed = Counter(answer.status for answer in self.failed.values())
+        counts = self.acknowledged.tally + failed
         return ", ".join(
             f"{count:,} {_STATUS_NAMES[status]}" for status, count in sorted(counts.items())
         )
@@ -248,5 +261,5 @@ class UploadProgress(ProgressState):
         return UploadBatchReport(
             flight_id=flight_id,
             outcome=UploadOutcome.FAILURE,
-            per_tile_status=self.answers.values(),
+            per_tile_status=chain(self.acknowledged, self.failed.values()),
         )
