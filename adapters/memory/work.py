@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from threading import RLock
 
 from attrs import define, field
@@ -17,6 +17,7 @@ from tileferry.application.ports.work import (
     NO_PROGRESS,
     PartitionAttempt,
     PartitionFilter,
+    PartitionQuery,
     PlannedRetry,
     RunFilter,
     SourceLoad,
@@ -300,6 +301,19 @@ class MemoryWork:
         for key in sorted(known, key=get_sort_key):
             if wanted.matches(known[key]):
                 yield known[key]
+
+    def list_queries(
+        self, *, after: PartitionQuery | None = None, limit: int
+    ) -> Sequence[tuple[PartitionQuery, date, date]]:
+        """Return queries with their first and last date."""
+        dates: dict[PartitionQuery, list[date]] = {}
+        for key in self._books.partitions:
+            query = PartitionQuery(
+                source=key.source, customer_id=key.customer_id, query_name=key.query_name
+            )
+            dates.setdefault(query, []).append(key.logical_date)
+        found = sorted(query for query in dates if after is None or query > after)
+        return [(query, min(dates[query]), max(dates[query])) for query in found[:limit]]
 
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts on a partition, oldest first."""

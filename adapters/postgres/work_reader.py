@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
-from attrs import frozen
+from attrs import astuple, frozen
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.partition_rows import (
@@ -21,6 +21,7 @@ from tileferry.adapters.postgres.run_rows import RUN_COLUMNS, refill_budget, run
 from tileferry.application.ports.work import (
     PartitionAttempt,
     PartitionFilter,
+    PartitionQuery,
     PlannedRetry,
     RunFilter,
     SourceLoad,
@@ -139,6 +140,24 @@ class PostgresWorkReader:
                 return
             after = found[-1].key
 
+    def list_queries(
+        self, *, after: PartitionQuery | None = None, limit: int
+    ) -> Sequence[tuple[PartitionQuery, date, date]]:
+        """Return queries with their first and last date; the index is not read in full."""
+        start = ("", "", "") if after is None else astuple(after)
+        values = dict(zip(("source", "customer_id", "query_name"), start, strict=True))
+        rows = self.database.fetch_rows(_QUERIES, {**values, "limit": limit})
+        return [
+            (
+                PartitionQuery(
+                    source=row.source, customer_id=row.customer_id, query_name=row.query_name
+                ),
+                row.first,
+                row.last,
+            )
+            for row in rows
+        ]
+
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:
         """Return the validator's verdicts on a partition, oldest first."""
         return [
@@ -242,6 +261,23 @@ _LOADS = (
     " FROM source_gates AS g ORDER BY source"
 )
 _PARTITIONS = f"SELECT {PARTITION_COLUMNS} FROM partitions"  # noqa: S608
+_QUERY_COLUMNS = "source, customer_id, query_name"
+_NEXT_QUERY = f"SELECT {_QUERY_COLUMNS} FROM partitions AS p WHERE ({_QUERY_COLUMNS}) >"  # noqa: S608
+_DATE_OF_QUERY = (
+    "(SELECT {}(logical_date) FROM partitions AS p WHERE p.source = q.source"
+    " AND p.customer_id = q.customer_id AND p.query_name = q.query_name)"
+)
+# A step of the recursion finds the next query in the index, so the partitions between are skipped.
+_QUERIES = (
+    "WITH RECURSIVE queries AS ("  # noqa: S608
+    f"({_NEXT_QUERY} (%(source)s, %(customer_id)s, %(query_name)s)"
+    f" ORDER BY {_QUERY_COLUMNS} LIMIT 1)"
+    " UNION ALL SELECT n.* FROM queries AS q CROSS JOIN LATERAL ("
+    f"{_NEXT_QUERY} (q.source, q.customer_id, q.query_name)"
+    f" ORDER BY {_QUERY_COLUMNS} LIMIT 1) AS n"
+    f") SELECT q.*, {_DATE_OF_QUERY.format('min')} AS first, {_DATE_OF_QUERY.format('max')} AS last"
+    f" FROM (SELECT * FROM queries LIMIT %(limit)s) AS q ORDER BY {_QUERY_COLUMNS}"
+)
 _PARTITION = f"{_PARTITIONS} WHERE {KEY_MATCHES}"
 _OF_IT = f"= (SELECT id FROM partitions WHERE {KEY_MATCHES})"  # noqa: S608
 _VERDICTS = f"SELECT * FROM partition_attempts WHERE partition_id {_OF_IT} ORDER BY attempt"  # noqa: S608

@@ -274,6 +274,18 @@ def get_sort_key(key: PartitionKey) -> tuple[str, str, str, date]:
     return key.source, key.customer_id, key.query_name, key.logical_date
 
 
+@frozen(kw_only=True, order=True)
+class PartitionQuery:
+    """A customer's query of a source: what partitions differ in by their date only."""
+
+    source: str
+    customer_id: str
+    query_name: str
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.customer_id}/{self.query_name}"
+
+
 @frozen(kw_only=True)
 class SourceLoad:
     """The number of unfinished runs of one source."""
@@ -332,6 +344,12 @@ class PartitionRecords(Protocol):
 
     def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
         """Yield partitions in the order of their keys, a page at a time."""
+        ...
+
+    def list_queries(
+        self, *, after: PartitionQuery | None = None, limit: int
+    ) -> Sequence[tuple[PartitionQuery, date, date]]:
+        """Return queries with partitions, in order, each with its first and last date."""
         ...
 
     def list_partition_attempts(self, key: PartitionKey) -> Sequence[PartitionAttempt]:

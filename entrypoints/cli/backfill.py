@@ -152,7 +152,6 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
     from rich import box
     from rich.console import Group
 
-    from tileferry.domain.partitions import BackfillAction
     from tileferry.domain.text import format_utc
     from tileferry.entrypoints.cli.output import build_facts_table
     from tileferry.entrypoints.cli.tables import FittingTable
@@ -168,21 +167,29 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
             "hash": plan.hash,
         },
     )
+    table = FittingTable(box=box.SIMPLE)
+    table.add_column("days", justify="right", no_wrap=True)
+    table.add_column("action", overflow="fold")
+    for action, count in count_actions(plan).items():
+        table.add_row(f"{count:,}", action)
+    summary = f"{plan.touched:,} of {len(plan.lines):,} days would get a run."
+    return Group(head, table, summary)
+
+
+def count_actions(plan: "BackfillPlan") -> dict[str, int]:
+    """Return the number of days of a plan by what would happen, in words."""
+    from tileferry.domain.partitions import BackfillAction
+
     actions = {
         BackfillAction.ENQUEUE: "new: its first run",
         BackfillAction.REQUEUE: "failed: a new run",
         BackfillAction.REPROCESS: "success: a new run; its data stays readable",
     }
-    table = FittingTable(box=box.SIMPLE)
-    table.add_column("days", justify="right", no_wrap=True)
-    table.add_column("action", overflow="fold")
-    for action, words in actions.items():
-        if plan.counts[action]:
-            table.add_row(f"{plan.counts[action]:,}", words)
-    for why, count in _count_skipped(plan).items():
-        table.add_row(f"{count:,}", f"nothing: {why.replace('_', ' ')}")
-    summary = f"{plan.touched:,} of {len(plan.lines):,} days would get a run."
-    return Group(head, table, summary)
+    skipped = _count_skipped(plan).items()
+    return {
+        **{words: plan.counts[action] for action, words in actions.items() if plan.counts[action]},
+        **{f"nothing: {why.replace('_', ' ')}": count for why, count in skipped},
+    }
 
 
 def _count_skipped(plan: "BackfillPlan") -> dict[str, int]:

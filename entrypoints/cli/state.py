@@ -143,7 +143,7 @@ def _show_partition(
     story: list[str] = []
     entries = []
     if why:
-        story = _collect_explanation(installation, found)
+        story = collect_explanation(installation, found)
         entries = list(installation.audit_reader.find_about(found.partition.subject))
     if json:
         body = _inspection_to_json(found)
@@ -159,7 +159,8 @@ def _show_partition(
             stdout.print(render_audit_entries(entries), soft_wrap=True)
 
 
-def _collect_explanation(installation: "Installation", found: "PartitionDetails") -> list[str]:
+def collect_explanation(installation: "Installation", found: "PartitionDetails") -> list[str]:
+    """Return why a partition, and its active run, are in their state."""
     from tileferry.entrypoints.cli.explanations import explain_partition, explain_run
 
     policies = installation.work_policies

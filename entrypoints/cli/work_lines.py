@@ -214,7 +214,7 @@ _PARTITION_STYLES = {
     PartitionStatus.SUCCESS: "green",
     PartitionStatus.FAILED: "red",
 }
-_TERMINAL_REASONS = {
+TERMINAL_REASONS = {
     PartitionGiveUpReason.MARKED: "marked",
     PartitionGiveUpReason.ATTEMPTS_USED_UP: "attempts used up",
     PartitionGiveUpReason.TOO_OLD: "too old",
@@ -222,7 +222,8 @@ _TERMINAL_REASONS = {
 }
 
 
-def render_partition(found: "PartitionDetails") -> RenderableType:
+def build_partition_facts(found: "PartitionDetails") -> dict[str, object]:
+    """Return what is known of a partition, by name."""
     partition, planned = found.partition, found.planned
     rows: dict[str, object] = {
         "status": partition.status + (", needs review" if partition.needs_review else ""),
@@ -231,7 +232,7 @@ def render_partition(found: "PartitionDetails") -> RenderableType:
         "active run": partition.active_run_id,
         "newest run": f"{partition.last_run_id}, {_describe_newest_run(found)}",
         "error": None if partition.error_message is None else printable(partition.error_message),
-        "terminal": None if found.terminal is None else _TERMINAL_REASONS[found.terminal],
+        "terminal": None if found.terminal is None else TERMINAL_REASONS[found.terminal],
         "marked": None
         if partition.terminal_marker is None
         else printable(partition.terminal_marker),
@@ -243,11 +244,13 @@ def render_partition(found: "PartitionDetails") -> RenderableType:
     }
     if partition.status is not PartitionStatus.FAILED:
         del rows["next retry"]
+    return {name: value for name, value in rows.items() if value is not None}
+
+
+def render_partition(found: "PartitionDetails") -> RenderableType:
+    partition = found.partition
     parts: list[RenderableType] = [
-        build_facts_table(
-            f"Partition {partition.key}",
-            {name: value for name, value in rows.items() if value is not None},
-        )
+        build_facts_table(f"Partition {partition.key}", build_partition_facts(found))
     ]
     if found.verdicts:
         parts += [format_verdicts(found.verdicts), ""]
@@ -279,7 +282,7 @@ def format_partition(one: Partition) -> Group:
 
 def format_terminal(one: Partition, reason: PartitionGiveUpReason) -> Group:
     """Format a partition that is not retried automatically, with the reason."""
-    why = _TERMINAL_REASONS[reason]
+    why = TERMINAL_REASONS[reason]
     if one.terminal_marker is not None:
         why += f": {printable(one.terminal_marker)}"
     return build_block(

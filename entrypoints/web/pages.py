@@ -2,7 +2,13 @@
 
 from collections.abc import Sequence
 
-from tileferry.entrypoints.web import health, map, runs, wmts  # noqa: A004  # named after the page
+from tileferry.entrypoints.web import (
+    health,
+    map,  # noqa: A004  # named after the page
+    partitions,
+    runs,
+    wmts,
+)
 from tileferry.entrypoints.web.site import Page
 
-PAGES: Sequence[Page] = (map.PAGE, runs.PAGE, health.PAGE, wmts.PAGE)
+PAGES: Sequence[Page] = (map.PAGE, runs.PAGE, partitions.PAGE, health.PAGE, wmts.PAGE)

@@ -121,7 +121,6 @@ def show_run(request: PageRequest) -> Response:
         {
             "title": f"Run {run_id}",
             "entries": [format_entry(one).plain for one in entries[-_AUDIT_MAX:]],
-            "entries_left_out": max(0, len(entries) - _AUDIT_MAX),
             **view,
         },
     )
@@ -222,5 +221,5 @@ PAGE = Page(
         *CANCEL.routes,
         *RETRY.routes,
     ),
-    feeds=(Feed(name="runs", render=render_runs), Feed(name="run", render=render_run)),
+    feeds=(Feed(name="runs", render=render_runs), Feed(name="run", render=render_run, every_s=1.0)),
 )

@@ -82,6 +82,26 @@ def test_partition_listing_resumes_after_key(control_plane: ControlPlane) -> Non
     assert list_keys(control_plane, wanted) == keys[4:]
 
 
+def test_queries_are_listed_with_their_dates(control_plane: ControlPlane) -> None:
+    assert control_plane.reader.list_queries(limit=9) == []
+    keys = [
+        partition_key(day, source=source, query=query)
+        for source, query in (("sat", "city"), ("osm", "roads"), ("osm", "city"))
+        for day in (3, 1, 2)
+    ]
+    control_plane.partitions.enqueue([acquire_work(one) for one in keys], actor=Actor.OPERATOR)
+    found = control_plane.reader.list_queries(limit=9)
+    assert [str(query) for query, _, _ in found] == [
+        "osm/acme/city",
+        "osm/acme/roads",
+        "sat/acme/city",
+    ]
+    dates = {(first, last) for _, first, last in found}
+    assert dates == {(date(2026, 3, 1), date(2026, 3, 3))}
+    assert control_plane.reader.list_queries(limit=2) == found[:2]
+    assert control_plane.reader.list_queries(after=found[0][0], limit=9) == found[1:]
+
+
 def test_invariant_16_raw_partition_is_returned_as_recorded(control_plane: ControlPlane) -> None:
     control_plane.partitions.enqueue([acquire_work(partition_key(1))], actor=Actor.OPERATOR)
     run = control_plane.claim_run()

@@ -17,7 +17,7 @@ from PIL import Image
 from tileferry.adapters.postgres import Database, PostgresAbsentTiles
 from tileferry.application.ports import TileMetadataStore
 from tileferry.domain.tiles import Area, BBox, FlightArea, NewTile, SectorClass, TileId
-from tileferry.entrypoints.config import C11Config, Config, LogConfig, ServeConfig
+from tileferry.entrypoints.config import C11Config, Config, LogConfig, PartitionsConfig, ServeConfig
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.server import WebServer
 
@@ -99,6 +99,7 @@ def serve_site(
         database_url=database_url,
         c11=C11Config(cache_root=home / "cache"),
         log=LogConfig(file=home / "log.jsonl"),
+        partitions=PartitionsConfig(raw_root=home / "raw"),
         serve=ServeConfig(**{"port": 0, **(serve or {})}),
         **settings,
     )

@@ -1,8 +1,23 @@
 """The pages in a real browser. They are in one module, because a browser takes a while to start."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.control_plane import (
+    LEASE,
+    W1,
+    ControlPlane,
+    acquire_work,
+    create_sealed,
+    download_work,
+    partition_key,
+)
 from support.web_site import RunningSite
+from support.work_operator import fill_sink
+
+from tileferry.application.ports.work import RunFilter
+from tileferry.domain.runs import Verdict, VerdictOutcome
+from tileferry.domain.state_machine import Actor
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,6 +48,53 @@ def test_checks_arrive_live_in_the_browser(site: RunningSite, page: "Page") -> N
     page.wait_for_selector("text=Checked 20")
     assert page.locator("tbody tr").count() > 5
     assert page.locator("h1").inner_text() == "Health"
+
+
+def test_failed_partition_is_retried_and_succeeds(
+    site: RunningSite,
+    page: "Page",
+    web_work: ControlPlane,
+    shared_database_url: str,
+    web_home: Path,
+) -> None:
+    key = partition_key(source="flow")
+    web_work.partitions.enqueue([acquire_work(key)], actor=Actor.OPERATOR)
+
+    def judge(outcome: VerdictOutcome, *reasons: str) -> None:
+        (run,) = web_work.queue.claim(W1, limit=1, lease=LEASE, sources=["flow"])
+        verdict = Verdict(run_id=run.run_id, outcome=outcome, reasons=reasons)
+        web_work.control.process_result(run, verdict, sealed=create_sealed(run, key))
+
+    judge(VerdictOutcome.FAILED, "too few tiles")
+    fill_sink(shared_database_url, web_home / "raw")
+    page.goto(f"{site.url}/partitions")
+    page.get_by_role("link", name=str(key)).click()
+    page.get_by_role("button", name="Retry…").click()
+    page.get_by_label("Reason").fill("the link is back")
+    page.get_by_role("button", name="Retry 1 partition").click()
+    page.get_by_role("status").filter(has_text="1 partition retried.").wait_for()
+    page.goto(f"{site.url}/partitions/{key}")
+    page.get_by_text("… pending").first.wait_for()
+    judge(VerdictOutcome.PASSED)
+    page.get_by_text("✓ success").wait_for()  # sent by the server
+    assert "the link is back" in page.locator("pre").inner_text()
+
+
+def test_bulk_cancel_asks_for_the_count(
+    site: RunningSite, page: "Page", web_work: ControlPlane
+) -> None:
+    for number in range(12):
+        web_work.submit_run(download_work(f"F{number}", "storm"))
+    page.goto(f"{site.url}/runs")
+    page.get_by_label("Source").select_option("storm")
+    page.wait_for_url("**source=storm**")
+    page.get_by_role("button", name="Cancel unfinished…").click()
+    page.get_by_label("Reason").fill("a storm")
+    page.get_by_label("Type 12 to confirm").fill("12")
+    page.get_by_role("button", name="Cancel 12 runs").click()
+    page.get_by_role("status").filter(has_text="12 runs cancelled.").wait_for()
+    found = web_work.reader.list_runs(RunFilter(source="storm"), limit=20)
+    assert {run.error_message for run in found} == {"cancelled: a storm"}
 
 
 def test_theme_is_remembered_by_the_server(site: RunningSite, page: "Page") -> None:
