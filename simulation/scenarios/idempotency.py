@@ -62,14 +62,14 @@ class IdempotencyScenario(Scenario):
         self.checker = IdempotencyChecker(world, self.store, LEASE_S)
         self.beats = chance.random() < 0.8
         # Without a heartbeat, an operation must end within its lease.
-        slow_s = chance.choice([0.5, 5.0, 2.5 * LEASE_S]) if self.beats else 5.0
+        slow_s = chance.choice([0.5, 5.0, 1.5 * LEASE_S]) if self.beats else 5.0
         self.effects = SimulatedEffects(world, self.checker, slow_s)
         self.keys = [f"key-{number}" for number in range(chance.randint(1, 3))]
         world.watch(self.checker)
         world.watch(AuditChecker(world, self.audit_log))
         world.actions["clear a key "] = partial(self.clear, chance.choice(self.keys))
         world.actions["remove expired keys "] = self.forget_expired
-        for number in range(chance.randint(2, 4)):
+        for number in range(chance.choice([2, 2, 3, 4])):
             order = chance.sample(self.keys, len(self.keys))
             busy = chance.choice([WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.REFUSE])
             main = partial(self.call_all, order, busy)

@@ -152,7 +152,7 @@ class QueueScenario(Scenario):
         self.sweep_s = self.poll_s * chance.choice([1, 4])
         self.until_idle = chance.random() < 0.6
         area = create_area(chance.randint(1, 2))
-        for number in range(chance.randint(1, 3)):
+        for number in range(chance.randint(1, 2)):
             source = chance.choice([SOURCE, OTHER_SOURCE])
             self.jobs.append(DownloadArea(source=source, flight_id=f"F{number}", area=area))
         if chance.random() < 0.5:
@@ -162,7 +162,7 @@ class QueueScenario(Scenario):
             for day in range(1, 1 + chance.randint(1, 2))
         ]
         tiles = list(area.coverage.tiles(SOURCE))
-        if chance.random() < 0.4:  # what is missing makes the validator reject a partition
+        if chance.random() < 0.25:  # what is missing makes the validator reject a partition
             self.provider.absent.add(chance.choice(tiles))
         self.add_checkers()
         world.disks.append(self.raw.lose_power)

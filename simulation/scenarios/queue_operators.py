@@ -75,7 +75,7 @@ class QueueOperators:
             items = [one for one in known if is_mistaken or one.status in statuses]
             if items or is_mistaken or not self.scenario.is_busy():
                 return self._pick(items)
-            self.world.wait(10.0)
+            self.world.wait(20.0)
 
     def _pick(self, items: Sequence[Any]) -> Any:
         return items[int(self.world.schedule.random() * len(items))] if items else None

@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from simulation.checkers.base import Checker
+from simulation.checkers.clock import StopChecker
+from simulation.scheduler import Process
+from simulation.world import World
 
 ROOT = Path(__file__).parents[2]
 WORLD = "simulation/world.py::World"
@@ -45,3 +50,17 @@ def test_every_claimed_invariant_has_a_checker_or_a_reason_why_not() -> None:
         assert entry["checked_by"], number
         for path in entry["checked_by"]:
             assert (ROOT / path).is_file(), f"{number}: {path} does not exist"
+
+
+@pytest.mark.parametrize(("restarts", "stops", "reported"), [(0, 3, 1), (0, 4, 0), (1, 0, 0)])
+def test_process_that_goes_on_after_its_grace_is_reported(
+    restarts: int, stops: int, reported: int
+) -> None:
+    world = World(0)
+    process = Process(name="worker", main=lambda _process: world.wait(20.0))
+    world.start_process(process)
+    counts = iter([3, stops])
+    StopChecker(world, 10.0).note_signal(process, lambda: next(counts))
+    process.generation += restarts
+    world.run(liveness_s=60.0)
+    assert (world.violation is not None) == bool(reported)
