@@ -17,7 +17,7 @@ from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.server_settings import ServerSettings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Row, RowMapping, Select, TextClause
+    from sqlalchemy import Connection, Engine, Row, RowMapping, Select
     from sqlalchemy.exc import DBAPIError
 
     FindEffect = Callable[[Connection], bool]
@@ -107,14 +107,12 @@ class Database:
                 if not self._has_committed(mark, look, lost=lost):
                     raise lost
 
-    def change(
-        self, statement: "TextClause", parameters: Mapping[str, object]
-    ) -> "Row[Any] | None":
+    def change(self, statement: str, parameters: Mapping[str, object]) -> "Row[Any] | None":
         """Run one statement as a transaction; return its row, or ``None`` if it has none."""
 
         def change_once() -> "Row[Any] | None":
             with self.transaction() as connection:
-                return connection.execute(statement, parameters).first()
+                return connection.exec_driver_sql(statement, dict(parameters)).first()
 
         return self.wait_for_server(change_once)
 

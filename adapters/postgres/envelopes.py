@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from attrs import frozen
-from sqlalchemy import RowMapping, select, text
+from sqlalchemy import RowMapping, select
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
@@ -60,11 +60,12 @@ class PostgresEnvelopeStore:
 
 
 _COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
-_SAVE = text(
-    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES (:{_COLUMNS.replace(', ', ', :')})"  # noqa: S608  # interpolates constants only
+_VALUES = ", ".join(f"%({name})s" for name in _COLUMNS.split(", "))
+_SAVE = (
+    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608  # interpolates constants only
     " ON CONFLICT (key) DO NOTHING RETURNING key"
 )
-_CLOSE = text("DELETE FROM upload_envelopes WHERE key = :key RETURNING key")
+_CLOSE = "DELETE FROM upload_envelopes WHERE key = %(key)s RETURNING key"
 
 
 def _envelope_from_row(row: RowMapping) -> SignedEnvelope:

@@ -11,12 +11,10 @@ from hashlib import sha256
 from typing import Any
 
 from attrs import frozen
-from sqlalchemy import Row, text
 
 from tileferry.adapters.postgres.audit_log import APPEND, PostgresAuditLog, append_parameters
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.encoding import escape_text, unescape_text
-from tileferry.adapters.postgres.idempotent_statement import execute_idempotent
 from tileferry.adapters.postgres.session import DURABLE
 from tileferry.domain.audit import AuditEvent
 from tileferry.domain.errors import DatabaseError
@@ -30,6 +28,10 @@ from tileferry.domain.idempotency import (
     claim,
     require_record,
 )
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # commands that only read do not need it
+    from tileferry.adapters.postgres.idempotent_statement import execute_idempotent
 
 _COLUMNS = (
     "key, fingerprint, epoch, owner, state, lease_expires_at, result, error_type, error_message,"
@@ -52,7 +54,7 @@ class StoredRecord:
     """The database's time of the read."""
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredRecord":
+    def from_row(cls, row: Any) -> "StoredRecord":
         record = IdempotencyRecord(
             key=unescape_text(row.key),
             fingerprint=unescape_text(row.fingerprint),
@@ -68,7 +70,7 @@ class StoredRecord:
         return same_claim and _comparable_state(self.record.state) == _comparable_state(outcome)
 
 
-def _state_from_row(row: Row[Any]) -> RecordState:
+def _state_from_row(row: Any) -> RecordState:
     if row.state == "in_progress":
         return InProgress(owner=unescape_text(row.owner), lease_expires_at=row.lease_expires_at)
     if row.state == "completed":
@@ -141,16 +143,17 @@ END_AND_LOG = f"""
     WITH ended AS ({_END}), logged AS (SELECT {APPEND} FROM ended)
     SELECT ended.* FROM ended, logged
 """  # noqa: S608
-FIND = f"SELECT {_COLUMNS} FROM idempotency_records WHERE key_sha256 = :key_sha256"  # noqa: S608
+FIND = f"SELECT {_COLUMNS} FROM idempotency_records WHERE key_sha256 = %(key_sha256)s"  # noqa: S608
 CLEAR = (
-    "DELETE FROM idempotency_records WHERE key_sha256 = :key_sha256"
+    "DELETE FROM idempotency_records WHERE key_sha256 = %(key_sha256)s"
     " RETURNING coalesce(expires_at > now(), true) AS was_known"
 )
 FORGET_EXPIRED = """
     WITH over AS (
         SELECT key_sha256 FROM idempotency_records
-        WHERE expires_at <= now() OR lease_expires_at <= now() - CAST(:abandoned_after AS interval)
-        LIMIT :limit FOR UPDATE SKIP LOCKED
+        WHERE expires_at <= now()
+            OR lease_expires_at <= now() - CAST(%(abandoned_after)s AS interval)
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM idempotency_records USING over
         WHERE idempotency_records.key_sha256 = over.key_sha256 RETURNING 1
@@ -162,7 +165,6 @@ FORGET_EXPIRED = """
 CLAIM_ROUNDS_MAX = 20
 # Placeholder for domain functions that validate arguments; the database's clock decides.
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-_FIND, _CLEAR, _FORGET_EXPIRED = text(FIND), text(CLEAR), text(FORGET_EXPIRED)
 
 
 @frozen(kw_only=True)
@@ -265,13 +267,13 @@ class PostgresIdempotencyStore:
 
     def clear(self, key: str) -> bool:
         """Delete a key's record; return whether there was an unexpired one."""
-        row = self.database.change(_CLEAR, {"key_sha256": key_sha256(key)})
+        row = self.database.change(CLEAR, {"key_sha256": key_sha256(key)})
         return row is not None and row.was_known
 
     def forget_expired(self, *, limit: int) -> int:
         """Delete expired and abandoned records, except locked ones; return how many."""
         row = self.database.change(
-            _FORGET_EXPIRED, {"limit": limit, "abandoned_after": ABANDONED_AFTER}
+            FORGET_EXPIRED, {"limit": limit, "abandoned_after": ABANDONED_AFTER}
         )
         return 0 if row is None else int(row.removed)
 
@@ -313,9 +315,8 @@ class PostgresIdempotencyStore:
         )
 
     def _find_stored(self, key: str) -> StoredRecord | None:
-        with self.database.read_connection() as connection:
-            row = connection.execute(_FIND, {"key_sha256": key_sha256(key)}).first()
-        return None if row is None else StoredRecord.from_row(row)
+        rows = self.database.fetch_rows(FIND, {"key_sha256": key_sha256(key)})
+        return StoredRecord.from_row(rows[0]) if rows else None
 
 
 def _claim_parameters(held: IdempotencyRecord) -> dict[str, object]:

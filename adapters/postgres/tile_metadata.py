@@ -263,10 +263,10 @@ class PostgresTileMetadataStore(PostgresTileCounts):
 
 
 # Text, because building the expression for each tile costs half as much as running it.
-_COUNT_ATTEMPT = text(
-    "UPDATE tiles SET last_attempt = CAST(:attempt AS text),"
-    " upload_attempts = upload_attempts + CASE WHEN last_attempt = :attempt THEN 0 ELSE 1 END"
-    " WHERE source = :source AND zoom = :zoom AND x = :x AND y = :y"
+_COUNT_ATTEMPT = (
+    "UPDATE tiles SET last_attempt = CAST(%(attempt)s AS text),"
+    " upload_attempts = upload_attempts + CASE WHEN last_attempt = %(attempt)s THEN 0 ELSE 1 END"
+    " WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s"
     " RETURNING upload_attempts"
 )
 _HOLD = text(

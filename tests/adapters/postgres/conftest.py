@@ -45,9 +45,8 @@ def log(database: Database) -> PostgresAuditLog:
 @pytest.fixture
 def proxied_store(proxied_database: Database) -> PostgresIdempotencyStore:
     """The store behind the proxy, with a connection that is made already."""
-    behind = create_idempotency_store(proxied_database)
-    behind.find("k")
-    return behind
+    proxied_database.engine.connect().close()
+    return create_idempotency_store(proxied_database)
 
 
 def _check_and_close(database: Database) -> Iterator[Database]:
