@@ -437,7 +437,7 @@ class Container(containers.DeclarativeContainer):
     map_service = providers.Singleton(
         MapService,
         index=providers.Singleton(PostgresMapIndex, database=database),
-        open_store=tile_store.provider,
+        store=tile_store,
         absent_tiles=absent_tiles,
         clock=clock,
     )

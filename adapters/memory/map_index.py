@@ -35,6 +35,10 @@ class MemoryMapIndex:
             return None
         return FoundTile(latest.tile_id, latest.blob, latest.produced_at)
 
+    def find_tiles(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
+        """Return each of these tiles, in their order."""
+        return [self.find_tile(tile.source, tile.zoom, tile.x, tile.y) for tile in tile_ids]
+
     def list_layers(self) -> Sequence[MapLayer]:
         """Return the layer of each source that has tiles, sorted by name."""
         places: dict[str, dict[int, list[TileId]]] = defaultdict(lambda: defaultdict(list))

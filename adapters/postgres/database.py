@@ -132,6 +132,14 @@ class Database:
         """
         return self.wait_for_server(lambda: self._fetch_once(query, parameters or {}))
 
+    def fetch_in_thread(self, query: str, parameters: Mapping[str, object]) -> Sequence[Any]:
+        """Return the rows of a query through a connection that only this thread uses, if possible.
+
+        For the few threads that read all the time, such as those of a map server.
+        """
+        fetch = self.connections.fetch_in_thread if self.connections.is_plain else self._fetch_once
+        return self.wait_for_server(lambda: fetch(query, parameters))
+
     def _fetch_once(self, query: str, parameters: Mapping[str, object]) -> Sequence[Any]:
         if not self.connections.has_pool:
             return self.connections.fetch_rows(query, parameters)

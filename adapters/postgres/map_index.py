@@ -8,19 +8,23 @@ from sqlalchemy import RowMapping, text
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
+from tileferry.adapters.postgres.tile_index import id_columns
 from tileferry.application.ports.map_tiles import FoundTile
 from tileferry.domain.tiles import BlobRef, TileId, TileRange
 from tileferry.domain.tiles.map_layer import LayerLevel, MapLayer
 
 _FLIGHTS_MAX = 5
-# In the driver's style: building an expression costs more than the query.
-_FIND = (
-    "SELECT source, segment, byte_offset, byte_length, sha256, produced_at FROM tiles"
-    " WHERE source = %s AND zoom = %s AND x = %s AND y = %s"
-)
+_FOUND = "SELECT source, segment, byte_offset, byte_length, sha256, produced_at FROM tiles"
+# In the driver's style, because these are as frequent as requests for tiles.
+_FIND = f"{_FOUND} WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s"
 _FIND_LATEST = (
-    "SELECT source, segment, byte_offset, byte_length, sha256, produced_at FROM tiles"
-    " WHERE zoom = %s AND x = %s AND y = %s ORDER BY produced_at DESC, source LIMIT 1"
+    f"{_FOUND} WHERE zoom = %(zoom)s AND x = %(x)s AND y = %(y)s"
+    " ORDER BY produced_at DESC, source LIMIT 1"
+)
+_FIND_MANY = (
+    "SELECT place, segment, byte_offset, byte_length, sha256, produced_at"
+    " FROM unnest(%(source)s::text[], %(zoom)s::smallint[], %(x)s::integer[], %(y)s::integer[])"
+    " WITH ORDINALITY AS wanted(source, zoom, x, y, place) JOIN tiles USING (source, zoom, x, y)"
 )
 _LIST_LAYERS = text(
     "SELECT source, zoom, min(x) AS x_min, max(x) AS x_max, min(y) AS y_min, max(y) AS y_max,"
@@ -41,21 +45,27 @@ class PostgresMapIndex:
 
     database: Database
 
-    @repeat_when_lost
     def find_tile(self, source: str | None, zoom: int, x: int, y: int) -> FoundTile | None:
         """Return the tile of a source; without one, the most recent tile of any source."""
         statement = _FIND_LATEST if source is None else _FIND
-        place = (zoom, x, y) if source is None else (source, zoom, x, y)
-        with self.database.read_connection() as connection:
-            row = connection.exec_driver_sql(statement, place).first()
-        if row is None:
-            return None
-        found_source, segment, offset, length, digest, produced_at = row
-        return FoundTile(
-            TileId(source=found_source, zoom=zoom, x=x, y=y),
-            BlobRef(location=(segment, offset), length=length, sha256=bytes(digest).hex()),
-            produced_at,
-        )
+        place = {"source": source, "zoom": zoom, "x": x, "y": y}
+        for row in self.database.fetch_in_thread(statement, place):
+            found_source, segment, offset, length, digest, produced_at = row
+            return FoundTile(
+                TileId(source=found_source, zoom=zoom, x=x, y=y),
+                BlobRef(location=(segment, offset), length=length, sha256=digest.hex()),
+                produced_at,
+            )
+        return None
+
+    def find_tiles(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
+        """Return each of these tiles, in their order."""
+        found: list[FoundTile | None] = [None] * len(tile_ids)
+        for row in self.database.fetch_in_thread(_FIND_MANY, id_columns(tile_ids)):
+            place, segment, offset, length, digest, produced_at = row
+            blob = BlobRef(location=(segment, offset), length=length, sha256=digest.hex())
+            found[place - 1] = FoundTile(tile_ids[place - 1], blob, produced_at)
+        return found
 
     @repeat_when_lost
     def list_layers(self) -> Sequence[MapLayer]:

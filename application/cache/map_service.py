@@ -1,6 +1,6 @@
 """Serves the tiles of a cache as a map: every byte is checked, and a missing tile is explained."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
 
@@ -63,17 +63,19 @@ class MapService:
     """The use case. It takes no lock: a tile that a writer moves meanwhile is looked up again."""
 
     index: MapIndex
-    open_store: Callable[[], TileStore]
-    """Opens the store, after the cache was checked."""
+    store: TileStore
     absent_tiles: AbsentTiles
     clock: Clock
-    _store: TileStore | None = field(default=None, init=False)
     _layers: Sequence[MapLayer] = field(default=(), init=False)
     _layers_at_s: float | None = field(default=None, init=False)
 
     def find(self, layer: str, zoom: int, x: int, y: int) -> FoundTile | None:
         """Return the tile of a layer, without reading it."""
         return self.index.find_tile(_to_source(layer), zoom, x, y)
+
+    def find_many(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
+        """Return the tiles of sources, without reading them."""
+        return self.index.find_tiles(tile_ids)
 
     def read(self, layer: str, zoom: int, x: int, y: int) -> MapTile | None:
         """Return the tile of a layer with its bytes, verified by their sha256.
@@ -94,7 +96,7 @@ class MapService:
     def read_found(self, found: FoundTile) -> MapTile | None:
         """Return a found tile with its bytes; ``None`` if it is another one by now."""
         try:
-            content = self._get_store().read_tile(found.tile_id, blob=found.blob)
+            content = self.store.read_tile(found.tile_id, blob=found.blob)
         except TileNotFoundError:
             return None
         if sha256(content).hexdigest() != found.blob.sha256:
@@ -152,11 +154,6 @@ class MapService:
     def find_layer(self, name: str) -> MapLayer | None:
         """Return a layer with tiles by its name, the merged one included."""
         return next((layer for layer in self.list_with_merged() if layer.name == name), None)
-
-    def _get_store(self) -> TileStore:
-        if self._store is None:
-            self._store = self.open_store()
-        return self._store
 
 
 def _to_source(layer: str) -> str | None:

@@ -26,6 +26,10 @@ class MapIndex(Protocol):
         """
         ...
 
+    def find_tiles(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
+        """Return each of these tiles, in their order, in one query; pass a hundred at most."""
+        ...
+
     def list_layers(self) -> Sequence[MapLayer]:
         """Return the layer of each source that has tiles, sorted by name."""
         ...

@@ -6,14 +6,16 @@ A layer is a source, or ``merged``: the freshest tile of any source.
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 from attrs import define, field
 from starlette.types import Receive, Scope, Send
 
 from tileferry.application.cache.map_service import MapService, MapTile
+from tileferry.application.ports.map_tiles import FoundTile
 from tileferry.domain.errors import InvalidValueError, TileManagerError
 from tileferry.domain.tiles import TileId
 from tileferry.domain.tiles.map_layer import MERGED_LAYER, MapLayer
@@ -24,6 +26,9 @@ from tileferry.entrypoints.web.upscaling import enlarge_part
 from tileferry.entrypoints.web.wmts import parse_place
 
 TILE_THREADS = 8
+BATCHES_MAX = 1
+"""Batches of jobs at a time; the other threads are for the jobs that are not as usual."""
+BATCH_JOBS_MAX = 64
 CONTENT_TYPES = {"png": b"image/png", "jpg": b"image/jpeg", "webp": b"image/webp"}
 _OTHER = b"application/octet-stream"
 """Never a type that a browser would run or show as a page."""
@@ -47,6 +52,74 @@ class TileAnswer(NamedTuple):
     body: bytes
 
 
+class TileJob(NamedTuple):
+    """A request of the tile server."""
+
+    path: str
+    scope: Scope
+    headers: Mapping[bytes, bytes]
+
+
+_LEFT = TileAnswer(0, [], b"")
+"""Stands for a job that is answered alone."""
+
+
+@define(eq=False)
+class TileQueue:
+    """Hands the jobs that wait to a thread, all at once: switching threads costs as much as a tile.
+
+    Used from the event loop only; the threads get a list and return a list.
+    """
+
+    threads: ThreadPoolExecutor
+    answer_many: "Callable[[Sequence[TileJob]], Sequence[TileAnswer | None]]"
+    answer: Callable[[TileJob], TileAnswer]
+    """Answers a job that the other function leaves."""
+    _waiting: "list[tuple[TileJob, asyncio.Future[TileAnswer]]]" = field(factory=list, init=False)
+    _running: int = field(default=0, init=False)
+
+    async def run(self, job: TileJob) -> "TileAnswer":
+        """Return the answer of a job."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[TileAnswer] = loop.create_future()
+        self._waiting.append((job, future))
+        if self._running < BATCHES_MAX:
+            self._begin(loop)
+        answer = await future
+        if answer is _LEFT:
+            return await loop.run_in_executor(self.threads, self.answer, job)
+        return answer
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch, self._waiting = self._waiting[:BATCH_JOBS_MAX], self._waiting[BATCH_JOBS_MAX:]
+        if batch:
+            self._running += 1
+            self.threads.submit(self._work, batch, loop)
+
+    def _work(
+        self,
+        batch: "list[tuple[TileJob, asyncio.Future[TileAnswer]]]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        answers: Sequence[TileAnswer | None] = [None] * len(batch)
+        try:
+            answers = self.answer_many([job for job, _ in batch])
+        finally:
+            loop.call_soon_threadsafe(self._deliver, batch, answers, loop)
+
+    def _deliver(
+        self,
+        batch: "list[tuple[TileJob, asyncio.Future[TileAnswer]]]",
+        answers: "Sequence[TileAnswer | None]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._running -= 1
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():  # it is, if the client has left
+                future.set_result(answer or _LEFT)
+        self._begin(loop)
+
+
 @define(eq=False)
 class TileEndpoint:
     """Reads tiles in threads of its own; each read is one row and one record."""
@@ -54,6 +127,7 @@ class TileEndpoint:
     site: Site
     _service: MapService = field(init=False)
     _threads: ThreadPoolExecutor = field(init=False)
+    _queue: "TileQueue" = field(init=False)
     _caching: tuple[bytes, bytes] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -62,6 +136,7 @@ class TileEndpoint:
         self._caching = (b"cache-control", f"{scope}, max-age={serve.tile_max_age_s}".encode())
         self._service = self.site.installation.map_service
         self._threads = ThreadPoolExecutor(TILE_THREADS, thread_name_prefix="tile")
+        self._queue = TileQueue(self._threads, self._answer_many, self._answer)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -74,10 +149,7 @@ class TileEndpoint:
         elif method == "POST":
             answer = TileAnswer(405, [(b"allow", b"GET, HEAD, OPTIONS")], b"")
         else:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(
-                self._threads, self._answer, scope["path"], scope["query_string"], headers, scope
-            )
+            answer = await self._queue.run(TileJob(scope["path"], scope, headers))
         start = {
             "type": "http.response.start",
             "status": answer.status,
@@ -99,9 +171,38 @@ class TileEndpoint:
             return True
         return path.startswith("/wmts") and parse_place(path, query) is not None
 
-    def _answer(
-        self, path: str, query: bytes, headers: Mapping[bytes, bytes], scope: Scope
-    ) -> TileAnswer:
+    def _answer_many(self, jobs: "Sequence[TileJob]") -> "Sequence[TileAnswer | None]":
+        """Return the answers of jobs that are as usual: the tiles of sources that are stored.
+
+        One query finds all of them: under load, this halves the processor time of a tile.
+        """
+        wanted: dict[int, TileId] = {}
+        for number, job in enumerate(jobs):
+            match = _PATH.fullmatch(job.path)
+            if match is not None and match[1] != MERGED_LAYER:
+                layer, zoom, x, y = match.groups()
+                with suppress(InvalidValueError):
+                    wanted[number] = TileId(source=layer, zoom=int(zoom), x=int(x), y=int(y))
+        answers: list[TileAnswer | None] = [None] * len(jobs)
+        try:
+            tiles = self._service.find_many([*wanted.values()]) if wanted else ()
+            for number, found in zip(wanted, tiles, strict=True):
+                if found is not None:
+                    answers[number] = self._answer_found(found, jobs[number].headers)
+        except TileManagerError:
+            pass  # each of the rest is answered alone, with its own error
+        return answers
+
+    def _answer_found(self, found: FoundTile, headers: Mapping[bytes, bytes]) -> TileAnswer | None:
+        known = headers.get(b"if-none-match")
+        if known is not None and matches_etag(known, found.blob.sha256):
+            return TileAnswer(304, [_to_etag(found.blob.sha256), self._caching], b"")
+        tile = self._service.read_found(found)
+        return None if tile is None else TileAnswer(200, self._describe(tile), tile.content)
+
+    def _answer(self, job: "TileJob") -> TileAnswer:
+        path, scope, headers = job
+        query = scope["query_string"]
         try:
             match = _PATH.fullmatch(path)
             if match is not None:
@@ -127,10 +228,9 @@ class TileEndpoint:
     ) -> TileAnswer:
         """Return a tile, or why there is none."""
         TileId(source=layer, zoom=zoom, x=x, y=y)  # raises for a place that does not exist
-        known = headers.get(b"if-none-match")
-        if known is not None:
+        if b"if-none-match" in headers:
             found = self._service.find(layer, zoom, x, y)
-            if found is not None and matches_etag(known, found.blob.sha256):
+            if found is not None and matches_etag(headers[b"if-none-match"], found.blob.sha256):
                 return TileAnswer(304, [_to_etag(found.blob.sha256), self._caching], b"")
         tile = self._service.read(layer, zoom, x, y)
         if tile is not None:

@@ -81,6 +81,16 @@ def test_tile_of_a_source_is_found_with_its_blob_and_time(env: MapEnv) -> None:
     assert env.index.find_tile("sat", 4, 2, 3) is None
 
 
+def test_many_tiles_are_found_in_their_order(env: MapEnv) -> None:
+    tiles = [env.add(f"{source}/4/3/{y}", at=y) for y, source in enumerate(("b", "a", "b"))]
+    wanted = [tiles[2], TileId.parse("a/4/3/2"), tiles[0], tiles[2], tiles[1]]
+    found = [None if one is None else one.tile_id for one in env.index.find_tiles(wanted)]
+    assert found == [tiles[2], None, tiles[0], tiles[2], tiles[1]]
+    assert list(env.index.find_tiles([])) == []
+    (single,) = env.index.find_tiles(tiles[1:2])
+    assert single == env.index.find_tile("a", 4, 3, 1)
+
+
 def test_freshest_tile_of_any_source_is_found(env: MapEnv) -> None:
     env.add("a/4/3/2", days_old=3, at=1)
     freshest = env.add("b/4/3/2", days_old=1, at=2)

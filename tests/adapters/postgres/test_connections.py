@@ -1,6 +1,7 @@
 """Reading through one connection of the driver, until the pool is needed."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -102,3 +103,29 @@ def test_limits_apply_behind_a_pooler(database_url: str, tmp_path: Path) -> None
             assert opened.fetch_rows(SESSION, LIMIT)[0].value == "30s"
             assert other.execute("SHOW lock_timeout").fetchone() == ("0",)
         assert not opened.connections.has_pool
+
+
+def test_threads_read_through_connections_of_their_own(database_url: str) -> None:
+    database = Database.from_url(database_url)
+    query = "SELECT pg_backend_pid() AS pid, %(number)s::int AS number"
+
+    def read(number: int) -> tuple[int, int]:
+        ((pid, found),) = database.fetch_in_thread(query, {"number": number})
+        ((again, _),) = database.fetch_in_thread(query, {"number": number})
+        assert pid == again
+        return pid, found
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        pids = {thread.submit(read, 7).result() for thread in (one, other)}
+    assert len(pids) == 2
+    assert {number for _, number in pids} == {7}
+    database.close()
+    with pytest.raises(DatabaseError, match="closed"):
+        database.fetch_in_thread(query, {"number": 1})
+
+
+def test_thread_reads_through_the_pool_if_the_driver_cannot_read_the_url(database_url: str) -> None:
+    database = Database.from_url(f"{database_url}&prepare_threshold=0")
+    ((number,),) = database.fetch_in_thread("SELECT %(number)s::int", {"number": 3})
+    assert (number, database.connections.is_plain) == (3, False)
+    database.close()

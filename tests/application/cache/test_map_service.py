@@ -38,7 +38,7 @@ class MapEnv:
         self.flights = MemoryFlightBook(tiles=self.tiles, clock=self.clock)
         self.service = MapService(
             index=MemoryMapIndex(tiles=self.tiles, flights=self.flights),
-            open_store=lambda: self.store,
+            store=self.store,
             absent_tiles=self.absent,
             clock=self.clock,
         )
@@ -77,6 +77,7 @@ def test_tile_is_read_with_its_kind(env: MapEnv) -> None:
     assert other is not None
     assert other.kind == "bin"
     assert env.service.read("sat", 4, 3, 1) is None
+    assert env.service.find_many([tile_id]) == [tile.found]
 
 
 def test_merged_layer_shows_the_freshest_source(env: MapEnv) -> None:

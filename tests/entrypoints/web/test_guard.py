@@ -1,6 +1,7 @@
 """Attacks on the console: nothing happens that should not (invariant 37)."""
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 from attrs import frozen
 from starlette.responses import Response
 from support.web_site import (
@@ -457,3 +459,36 @@ def test_many_idle_connections_do_not_stop_the_others(console: RunningSite) -> N
 def test_over_long_queries_are_refused(console: RunningSite) -> None:
     with console.client() as client:
         assert client.get("/map?" + "x" * 9_000).status_code == 414
+
+
+# beyond loopback
+
+
+def test_site_with_tls_has_a_secure_cookie_and_says_so(
+    shared_database_url: str, web_home: Path, tokens: Tokens, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "map.example")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    serve = {
+        "token_file": tokens.operator,
+        "tls_cert": tmp_path / "cert.pem",
+        "tls_key": tmp_path / "key.pem",
+        "allowed_hosts": ["map.example"],
+    }
+    with (
+        serve_site(web_home, shared_database_url, serve) as site,
+        site.client(verify=trust) as client,
+    ):
+        assert site.url.startswith("https://")
+        logged_in = log_in(client, OPERATOR_TOKEN)
+        cookie = logged_in.headers["set-cookie"]
+        assert cookie.startswith("__Host-tileferry-")
+        assert "; Secure" in cookie
+        assert logged_in.headers["strict-transport-security"] == "max-age=31536000"
+        assert client.get("/things").status_code == 200
+        assert client.get("/wmts", headers={"host": "map.example"}).status_code == 200
+        assert client.get("/wmts", headers={"host": "evil.example"}).status_code == 421

@@ -1,7 +1,9 @@
 """The map service over real HTTP: tiles, their metadata and their errors."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
@@ -125,6 +127,31 @@ def test_damaged_tile_is_an_error_without_its_bytes(database_url: str, tmp_path:
         assert answer.json()["reason"] == "DamagedTileError"
         assert "cache verify" in answer.json()["detail"]
         assert picture[:100] not in answer.content
+
+
+def test_many_requests_at_a_time_get_their_own_answers(site: RunningSite) -> None:
+    paths = [
+        f"/tiles/{STORED}",
+        f"/tiles/{HOLE}",
+        f"/tiles/merged/{DOUBLE}",
+        "/tiles/sat/3/9/0",
+    ] * 8
+    with site.client() as client, ThreadPoolExecutor(len(paths)) as threads:
+        answers = list(threads.map(client.get, paths))
+    codes = [answer.status_code for answer in answers]
+    assert codes == [200, 404, 200, 404] * 8
+    for number, path in enumerate(paths):
+        assert answers[number].content == answers[number % 4].content, path
+
+
+def test_defect_in_a_batch_leaves_each_job_to_itself(
+    site: RunningSite, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_jobs: object) -> NoReturn:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(site.server.app._tiles._queue, "answer_many", fail)
+    assert client.get(f"/tiles/{STORED}").status_code == 200
 
 
 def test_upscaled_parent_is_marked_and_sharing_is_by_setting(
