@@ -31,7 +31,7 @@ def build_list(found: Sequence[FlightSummary], judged: Sequence[FlightVerdict]) 
             FittedColumn(
                 "shared", [format_bytes(u.shared_bytes) for u in usages], rank=8, right=True
             ),
-            FittedColumn("imagery", [_format_imagery(item) for item in found], rank=6),
+            FittedColumn("imagery", [format_imagery(item) for item in found], rank=6),
             FittedColumn("to upload", [f"{i.pending:,}" for i in found], rank=4, right=True),
             FittedColumn("giveups", [f"{item.giveups:,}" for item in found], rank=7, right=True),
         ]
@@ -42,7 +42,8 @@ def format_verdict(judged: FlightVerdict) -> str:
     return str(judged.verdict) if judged.reports else "no area"
 
 
-def _format_imagery(summary: FlightSummary) -> str:
+def format_imagery(summary: FlightSummary) -> str:
+    """Return the dates of a flight's imagery."""
     oldest, newest = summary.usage.oldest_produced_at, summary.usage.newest_produced_at
     if oldest is None or newest is None:
         return "-"
@@ -68,7 +69,7 @@ def build_facts(summary: FlightSummary, judged: FlightVerdict) -> dict[str, obje
         "tiles": f"{usage.tiles:,}, {format_bytes(usage.size_bytes)}",
         "of these its own": f"{usage.own_tiles:,}, {format_bytes(usage.own_bytes)}",
         "shared with other flights": f"{usage.shared_tiles:,}, {format_bytes(usage.shared_bytes)}",
-        "imagery": _format_imagery(summary),
+        "imagery": format_imagery(summary),
     }
     if summary.captured:
         rows["captured"] = (

@@ -189,6 +189,11 @@ def _build_table(found: "list[Giveup]") -> "Table":
 
 
 def _build_rows(giveup: "Giveup", picture: "PurePath | None") -> dict[str, object]:
+    return {**build_giveup_facts(giveup), "picture": picture or "damaged in the cache"}
+
+
+def build_giveup_facts(giveup: "Giveup") -> dict[str, object]:
+    """Return what is known of a giveup, by name."""
     from tileferry.domain.text import format_bytes, format_utc
 
     tile = giveup.tile
@@ -200,7 +205,6 @@ def _build_rows(giveup: "Giveup", picture: "PurePath | None") -> dict[str, objec
         "captured": format_utc(tile.produced_at),
         "size": format_bytes(tile.blob.length),
         "sha256": tile.blob.sha256,
-        "picture": picture or "damaged in the cache",
     }
 
 

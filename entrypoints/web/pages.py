@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from tileferry.entrypoints.web import (
+    flights,
+    giveups,
     health,
     map,  # noqa: A004  # named after the page
     partitions,
@@ -11,4 +13,12 @@ from tileferry.entrypoints.web import (
 )
 from tileferry.entrypoints.web.site import Page
 
-PAGES: Sequence[Page] = (map.PAGE, runs.PAGE, partitions.PAGE, health.PAGE, wmts.PAGE)
+PAGES: Sequence[Page] = (
+    map.PAGE,
+    flights.PAGE,
+    runs.PAGE,
+    partitions.PAGE,
+    giveups.PAGE,
+    health.PAGE,
+    wmts.PAGE,
+)

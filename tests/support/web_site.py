@@ -16,7 +16,16 @@ from PIL import Image
 
 from tileferry.adapters.postgres import Database, PostgresAbsentTiles
 from tileferry.application.ports import TileMetadataStore
-from tileferry.domain.tiles import Area, BBox, FlightArea, NewTile, SectorClass, TileId
+from tileferry.application.upload.upload_retry import GIVEUP_KIND
+from tileferry.domain.tiles import (
+    Area,
+    BBox,
+    FlightArea,
+    NewTile,
+    SectorClass,
+    TileId,
+    VotingStatus,
+)
 from tileferry.entrypoints.config import C11Config, Config, LogConfig, PartitionsConfig, ServeConfig
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.server import WebServer
@@ -151,8 +160,7 @@ def fill_cache(site: RunningSite, database_url: str) -> None:
 
 def add_tiles(installation: Installation, pictures: Mapping[TileId, bytes]) -> None:
     """Store tiles as a download does; those of the source ``early`` are older."""
-    store, rows = installation.tile_store, installation.tile_inventory
-    assert isinstance(rows, TileMetadataStore)
+    store, rows = installation.tile_store, get_rows(installation)
     with installation.hold_cache():
         for tile_id, content in pictures.items():
             tile = NewTile(
@@ -168,3 +176,32 @@ def add_tiles(installation: Installation, pictures: Mapping[TileId, bytes]) -> N
             rows.insert_metadata(tile)
         store.flush()
         rows.flush()
+
+
+def get_rows(installation: Installation) -> TileMetadataStore:
+    rows = installation.tile_inventory
+    assert isinstance(rows, TileMetadataStore)
+    return rows
+
+
+def give_up_tile(installation: Installation, tile_id: TileId, flight: str, reason: str) -> None:
+    """Store a captured tile whose upload the provider has rejected too often."""
+    store, rows = installation.tile_store, get_rows(installation)
+    with installation.hold_cache():
+        rows.insert_metadata(
+            NewTile(
+                tile_id=tile_id,
+                flight_id=flight,
+                produced_at=PRODUCED_AT,
+                resolution_m_per_px=0.6,
+                sector_class=SectorClass.STABLE_REAR,
+                blob=store.write_tile(tile_id, make_tile_picture("#7a5c3e", "JPEG")),
+                voting_status=VotingStatus.PENDING,
+            )
+        )
+        store.flush()
+        rows.flush()
+        rows.update_voting_status(tile_id, VotingStatus.UPLOAD_GIVEUP)
+    installation.giveups.fdr_client.record(
+        GIVEUP_KIND, {"tile_id": str(tile_id), "last_rejection_reason": reason}, durable=True
+    )

@@ -12,12 +12,13 @@ from support.control_plane import (
     download_work,
     partition_key,
 )
-from support.web_site import RunningSite
+from support.web_site import RunningSite, give_up_tile
 from support.work_operator import fill_sink
 
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
+from tileferry.domain.tiles import TileId
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -95,6 +96,16 @@ def test_bulk_cancel_asks_for_the_count(
     page.get_by_role("status").filter(has_text="12 runs cancelled.").wait_for()
     found = web_work.reader.list_runs(RunFilter(source="storm"), limit=20)
     assert {run.error_message for run in found} == {"cancelled: a storm"}
+
+
+def test_giveup_shows_its_picture_and_sql(site: RunningSite, page: "Page") -> None:
+    tile_id = TileId.parse("late/14/9750/5501")
+    give_up_tile(site.installation, tile_id, "F20", "blurred")
+    page.goto(f"{site.url}/giveups?flight=F20")
+    page.wait_for_function("document.querySelector('.gallery img').naturalWidth === 256")
+    page.get_by_text("SQL to reopen it").click()
+    page.get_by_text("UPDATE tiles SET voting_status = 'pending'").wait_for()
+    assert page.get_by_role("button").all_inner_texts() == ["◐", "Filter"]
 
 
 def test_theme_is_remembered_by_the_server(site: RunningSite, page: "Page") -> None:
