@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench bench-quick figures soak matrix powerloss simulate lock sbom format clean
+.PHONY: help setup test coverage check demo bench bench-quick figures soak matrix powerloss simulate bundle lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -92,6 +92,9 @@ simulate: $(READY)  ## run many seeds of the simulator; each is one history with
 	$(BIN)/python -m simulation --seeds $(SEEDS)
 	$(BIN)/python -m simulation --seeds $$(($(SEEDS) / 100)) --real
 	$(BIN)/python -m simulation --exhaustive
+
+bundle: $(READY)  ## build an archive that installs without a network, and prove it
+	@$(BIN)/python tools/bundle.py
 
 LOCK    := build/lock/bin
 COMPILE := $(LOCK)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate
