@@ -98,6 +98,8 @@ class Container(containers.DeclarativeContainer):
     """Receives the progress events of all parts."""
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then long waits are left to the queue."""
+    metrics: providers.Dependency[object] = providers.Dependency(default=providers.Object(None))
+    """Counts what this process does for Prometheus; nothing if it is ``None``."""
     reading: providers.Dependency[ReadingParts] = providers.Dependency(
         default=providers.Resource(factories.open_reading, config, clock, listener)
     )
@@ -143,7 +145,7 @@ class Container(containers.DeclarativeContainer):
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=control_database)
     local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider, clock)
-    telemetry = providers.Resource(messaging.open_telemetry, config, in_run=in_run)
+    telemetry = providers.Singleton(messaging.build_telemetry, config, metrics)
     policies = providers.Singleton(factories.build_retry_policies, config)
     nats_connection = providers.Resource(
         messaging.open_nats_connection,

@@ -30,6 +30,7 @@ from tileferry.entrypoints.factories import (
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.logs import mute_default_handler
 from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_sdk
+from tileferry.entrypoints.metrics_server import parse_listen
 from tileferry.entrypoints.tile_source import (
     check_configured_key,
     find_tile_server,
@@ -156,6 +157,7 @@ class _HealthChecks:
         listen = self.config.telemetry.prometheus_listen
         if listen is not None:
             check_prometheus()
+            parse_listen(listen)  # raises if other machines could reach it
             yield health.ok("telemetry", f"workers serve Prometheus metrics on {listen}")
 
     def _check_cache(self) -> Iterator[CheckResult]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from attrs import Attribute, define, evolve, field, frozen
 from rich.console import Console
@@ -20,7 +20,11 @@ from tileferry.application.ports.work import ALL_KINDS
 from tileferry.domain.errors import CacheLockError, InvalidStateError, InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config, load_config
+from tileferry.entrypoints.extras import require_extra
 from tileferry.entrypoints.worker_factory import KINDS_IN_CACHE
+
+if TYPE_CHECKING:
+    from tileferry.entrypoints.metrics import Metrics
 
 with import_on_call(globals()):
     from tileferry.adapters.filesystem import (
@@ -93,6 +97,7 @@ with import_on_call(globals()):
     from tileferry.entrypoints.database import build_embedded_server
     from tileferry.entrypoints.factories import build_worker_settings
     from tileferry.entrypoints.logs import log_to
+    from tileferry.entrypoints.metrics_server import parse_listen, serve_metrics
     from tileferry.entrypoints.reading import ReadingParts
 
 
@@ -144,6 +149,8 @@ class Installation:
     """Used for every wait."""
     in_run: bool = field(default=False, kw_only=True)
     """Whether calls belong to queued runs: then long waits are left to the queue."""
+    metrics: "Metrics | None" = field(default=None, kw_only=True)
+    """Counts what this process does."""
     log_console: Console | None = field(default=None, kw_only=True)
     """Shows warnings while the configured log file is written; without it, no logging is set up."""
     _reading: ReadingParts = field(init=False, repr=False)
@@ -167,6 +174,7 @@ class Installation:
                     clock=self.clock,
                     listener=self.listener,
                     in_run=self.in_run,
+                    metrics=self.metrics,
                     reading=self._reading,
                 )
             return self._built_container
@@ -535,22 +543,32 @@ class Installation:
         is_stopping: Callable[[], bool],
         check_stop: Callable[[], None] = lambda: None,
         kinds: Sequence[RunKind] = ALL_KINDS,
+        listen: str | None = None,
     ) -> Iterator[Worker]:
         """Open a worker for runs of the configured source; this thread must run it.
 
-        It has an installation of its own, whose calls leave long waits to the queue.
+        It has an installation of its own, whose calls leave long waits to the queue. ``listen`` is
+        an address for its metrics and health, by default ``telemetry.prometheus_listen``.
         """
         self._require_open()
         clock = InterruptibleClock(thread=threading.current_thread())
-        tracker = RunProgressTracker(clock=clock, listener=self.listener)
-        own = Installation(self.config, listener=tracker, clock=clock, in_run=True)
-        with own:
+        listen = listen or self.config.telemetry.prometheus_listen
+        address, metrics, listener = None, None, self.listener
+        if listen is not None:
+            address = parse_listen(listen)
+            metrics = self.build_metrics(check=lambda: "it is stopping" if is_stopping() else None)
+            listener = metrics.listen_for(listener)
+        tracker = RunProgressTracker(clock=clock, listener=listener)
+        own = Installation(self.config, listener=tracker, clock=clock, in_run=True, metrics=metrics)
+        with own, ExitStack() as stack:
             container = own._checked  # private access within the class
             own.read_server_settings().check_writable()
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
             if not KINDS_IN_CACHE.isdisjoint(kinds):
                 container.cache_identity().check()
             container.provider()  # fail on a bad setting here, before it fails the runs
+            if metrics is not None and address is not None:
+                stack.enter_context(serve_metrics(metrics, address))
             with self._watch_alerts(container, is_stopping):
                 yield container.worker(
                     name=name,
@@ -560,6 +578,17 @@ class Installation:
                     check_stop=check_stop,
                     tracker=tracker,
                 )
+
+    def build_metrics(self, *, check: Callable[[], str | None] = lambda: None) -> "Metrics":
+        """Return the metrics of this process; scrapes read the state of this installation.
+
+        ``check`` returns why the process does not accept work, if so.
+        """
+        with require_extra("telemetry", needed_by="metrics"):
+            from tileferry.entrypoints.metrics import Metrics  # noqa: PLC0415  # an extra
+        metrics = Metrics(check=check)
+        metrics.read_state(self._opened_reading.figure_reader, self.config)
+        return metrics
 
     def _watch_alerts(
         self, container: Container, is_stopping: Callable[[], bool]

@@ -1,12 +1,11 @@
 """Factories of the optional parts: NATS and telemetry. Their libraries are imported on demand."""
 
 import logging
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from tileferry.domain.errors import InvalidStateError, InvalidValueError
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.extras import require_extra
@@ -16,11 +15,13 @@ with import_on_call(globals()):
     from tileferry.application import RetryManager
     from tileferry.application.ports import AuditSink, Clock, IdempotencyStore, Telemetry
     from tileferry.application.ports.idempotency import ExpiringRecords
-    from tileferry.entrypoints.config.audit import ListenAddress
     from tileferry.entrypoints.config.loader import get_nats_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tileferry.adapters.nats import JetStreamAuditSink, NatsConnection
+    from tileferry.entrypoints.metrics import Metrics
 
 _LOGGER = logging.getLogger("tileferry.nats")
 
@@ -116,35 +117,14 @@ class HourlyExpiry:
         return self._records.forget_expired(limit=limit)
 
 
-def open_telemetry(config: Config, *, in_run: bool) -> Iterator[Telemetry | None]:
-    """Return the configured telemetry; a worker also serves its metrics."""
+def build_telemetry(config: Config, metrics: "Metrics | None") -> Telemetry | None:
+    """Return the configured telemetry of calls; ``metrics`` counts them for Prometheus."""
     members: list[Telemetry] = []
     if config.telemetry.opentelemetry:
         members.append(_build_opentelemetry())
-    listen = config.telemetry.prometheus_listen
-    if listen is None or not in_run:
-        yield _combine(members)
-        return
-    with require_extra("telemetry", needed_by="telemetry.prometheus_listen"):
-        from prometheus_client import CollectorRegistry, start_http_server
-
-        from tileferry.adapters.telemetry.counters import PrometheusCounters
-    registry = CollectorRegistry()
-    address = ListenAddress.parse(listen, field="telemetry.prometheus_listen")
-    try:
-        server, thread = start_http_server(address.port, address.host, registry)
-    except OSError as error:
-        raise InvalidStateError(
-            subject="telemetry.prometheus_listen",
-            problem=f"cannot listen on {listen}: {error.strerror or error}",
-            remedy="use a free port; each worker of this machine needs its own",
-        ) from error
-    try:
-        yield _combine([*members, PrometheusCounters(registry)])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    if metrics is not None:
+        members.append(metrics.calls)
+    return _combine(members)
 
 
 def _build_opentelemetry() -> Telemetry:

@@ -15,6 +15,7 @@ with import_on_call(globals()):
     from tileferry.adapters.filesystem import FileRawSink
     from tileferry.adapters.postgres import (
         Database,
+        PostgresFigureReader,
         PostgresFlightBook,
         PostgresTileCounts,
         PostgresWorkReader,
@@ -68,6 +69,10 @@ class ReadingParts:
     @cached_property
     def work_reader(self) -> PostgresWorkReader:
         return PostgresWorkReader(database=self.control_database, budget=self.queue_budget)
+
+    @cached_property
+    def figure_reader(self) -> PostgresFigureReader:
+        return PostgresFigureReader(database=self.control_database, budget=self.queue_budget)
 
     @cached_property
     def raw_sink(self) -> FileRawSink:

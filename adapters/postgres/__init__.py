@@ -15,6 +15,7 @@ with export_lazily(globals()):
         start_embedded,
     )
     from tileferry.adapters.postgres.envelopes import PostgresEnvelopeStore
+    from tileferry.adapters.postgres.figures import PostgresFigureReader
     from tileferry.adapters.postgres.flights import PostgresFlightBook
     from tileferry.adapters.postgres.idempotency import PostgresIdempotencyStore
     from tileferry.adapters.postgres.map_index import PostgresMapIndex
@@ -47,6 +48,7 @@ __all__ = [
     "PostgresCacheLedger",
     "PostgresDatabaseCopies",
     "PostgresEnvelopeStore",
+    "PostgresFigureReader",
     "PostgresFlightBook",
     "PostgresIdempotencyStore",
     "PostgresMapIndex",

@@ -30,6 +30,7 @@ _HOST_CHARS_MAX = 50
     epilog=format_examples(
         "tileferry worker",
         "tileferry worker --kind acquire_partition --ready-file /run/tileferry/ready",
+        "tileferry worker --listen 127.0.0.1:9464",
         "tileferry worker --until-idle",
     ),
 )
@@ -57,6 +58,15 @@ def worker_command(
             help="Exit when no run is due or becomes due within worker.idle_patience_s.",
         ),
     ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve /metrics, /healthz and /readyz to this machine (default:"
+            " telemetry.prometheus_listen).",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -103,6 +113,7 @@ def worker_command(
                 is_stopping=drain.is_stopping,
                 check_stop=drain.check,
                 kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
+                listen=listen,
             ) as worker,
             readiness,
         ):

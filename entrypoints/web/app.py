@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from attrs import define, field
@@ -13,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tileferry.domain.errors import (
     DamagedTileError,
     DatabaseError,
+    MisuseError,
     NotFoundError,
     TileManagerError,
     TileNotFoundError,
@@ -28,9 +31,13 @@ from tileferry.entrypoints.web.live import LiveFeeds
 from tileferry.entrypoints.web.site import PageRequest, PageRoute, Site, compress, log_crash
 from tileferry.entrypoints.web.tiles import TileEndpoint
 
+if TYPE_CHECKING:
+    from tileferry.entrypoints.metrics import Metrics
+
 _WAITING_MAX = 64
 """Requests for pages that may wait for a thread; more are refused."""
 _LIVE_PREFIX = "/live/"
+_HEALTH_PATHS = ("/metrics", "/healthz", "/readyz")
 _QUERY_BYTES_MAX = 8_192
 _NAME_CHARS_MAX = 64
 _THEMES = ("light", "dark")
@@ -67,6 +74,8 @@ class WebApp:
     _tiles: TileEndpoint = field(init=False)
     _routes: list[tuple[object, PageRoute]] = field(factory=list, init=False)
     _waiting: int = field(default=0, init=False)
+    _metrics: "Metrics | None" = field(default=None, init=False)
+    _measuring: Lock = field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.feeds = LiveFeeds(self.site)
@@ -87,11 +96,30 @@ class WebApp:
         if self._tiles.serves(path, scope["query_string"]):
             await self._tiles(scope, receive, send)
             return
+        if path in _HEALTH_PATHS:
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self.site.page_threads, self._answer_health, path)
+            await answer(scope, receive, send)
+            return
         if path.startswith(_LIVE_PREFIX):
             await self._serve_feed(path.removeprefix(_LIVE_PREFIX), scope, receive, send)
             return
         response = await self._answer(scope)
         await response(scope, receive, send)
+
+    def _answer_health(self, path: str) -> Response:
+        """Answer a request for metrics or health, for Prometheus and supervisors."""
+        headers = {"cache-control": "no-store"}
+        try:
+            with self._measuring:
+                if self._metrics is None:
+                    self._metrics = self.site.installation.build_metrics()
+        except TileManagerError as error:
+            is_extra_missing = isinstance(error, MisuseError)
+            status = 200 if path == "/healthz" else 501 if is_extra_missing else 503
+            return PlainTextResponse(f"{describe_error(error)}\n", status, headers)
+        found = self._metrics.answer(path)
+        return Response(found.content, found.status, headers, found.content_type)
 
     async def _answer(self, scope: Scope) -> Response:
         path: str = scope["path"]

@@ -20,7 +20,7 @@ REFUSED = {
 }
 """How commands begin that end with 4 where they stand, and why."""
 STOPPED = ("tileferry worker", "tileferry provider serve", "tileferry audit tail --follow")
-ELSEWHERE = ("tileferry demo",)
+ELSEWHERE = ("tileferry demo", "tileferry serve")
 """What has a test of its own, and takes its time."""
 
 

@@ -2,12 +2,10 @@
 
 import builtins
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from attrs import evolve
 from opentelemetry import trace
@@ -19,7 +17,6 @@ from tileferry.adapters.filesystem import find_waiting
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.audit_reader import AuditReader
 from tileferry.domain.errors import (
-    InvalidStateError,
     InvalidValueError,
     MessagingError,
     MisuseError,
@@ -43,6 +40,7 @@ from tileferry.entrypoints.config.audit import ListenAddress
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
 from tileferry.entrypoints.factories import describe_destination
+from tileferry.entrypoints.metrics import Metrics
 
 CANARY = "canary-5f1c"
 _QUICK = CategoryConfig(max_attempts=2, base_delay=0)
@@ -272,7 +270,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for needed, make in (
         ("nats", lambda: next(messaging.open_nats_connection(config, retry))),
-        ("telemetry", lambda: next(messaging.open_telemetry(config, in_run=True))),
+        ("telemetry", lambda: messaging.build_telemetry(config, None)),
         ("telemetry", messaging.check_prometheus),
     ):
         with pytest.raises(MisuseError, match=rf"pip install 'tileferry\[{needed}\]'"):
@@ -289,36 +287,19 @@ def test_invalid_listen_address_is_rejected(text: str) -> None:
 # Telemetry
 
 
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.mark.usefixtures("database")
+def test_calls_are_counted_for_prometheus(config: Config, open_container: OpenContainer) -> None:
+    metrics = Metrics("0001")
+    chosen = evolve(config, telemetry=TelemetryConfig(opentelemetry=True))
+    fail_twice(open_container(chosen, in_run=True, metrics=metrics))
+    labels = {"category": "RETRY_KV_GET", "outcome": "failed"}
+    assert metrics.registry.get_sample_value("tileferry_retry_calls_total", labels) == 1
 
 
 @pytest.mark.usefixtures("database")
-def test_worker_serves_prometheus_metrics(config: Config, open_container: OpenContainer) -> None:
-    listen = f"127.0.0.1:{find_free_port()}"
-    chosen = evolve(config, telemetry=TelemetryConfig(prometheus_listen=listen, opentelemetry=True))
-    container = open_container(chosen, in_run=True)
-    fail_twice(container)
-    metrics = httpx.get(f"http://{listen}/metrics", trust_env=False).text
-    wanted = 'tileferry_retry_calls_total{category="RETRY_KV_GET",outcome="failed"} 1.0'
-    assert wanted in metrics.splitlines()
-    with pytest.raises(InvalidStateError, match=r"cannot listen on .*each worker of this machine"):
-        open_container(chosen, in_run=True).telemetry()
-    container.shutdown_resources()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://{listen}/metrics", trust_env=False)
-
-
-@pytest.mark.usefixtures("database")
-def test_short_commands_do_not_listen(config: Config, open_container: OpenContainer) -> None:
-    listen = f"127.0.0.1:{find_free_port()}"
-    chosen = evolve(config, telemetry=TelemetryConfig(prometheus_listen=listen))
-    container = open_container(chosen)
-    assert container.telemetry() is None
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://{listen}/metrics", trust_env=False)
+def test_short_commands_have_no_metrics(config: Config, open_container: OpenContainer) -> None:
+    chosen = evolve(config, telemetry=TelemetryConfig(prometheus_listen="127.0.0.1:9464"))
+    assert open_container(chosen).telemetry() is None
     spans = open_container(evolve(config, telemetry=TelemetryConfig(opentelemetry=True)))
     assert spans.telemetry() is spans.retry_manager().telemetry is not None
 

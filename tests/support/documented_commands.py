@@ -132,7 +132,7 @@ class DocumentedEnv:
         return TypedCommand(command, run_in_process(*words))
 
     def _localize(self, word: str) -> str:
-        word = word.replace(SHOWN_AREA, SMALL_AREA)
+        word = word.replace(SHOWN_AREA, SMALL_AREA).replace(":9464", ":0")
         for theirs in ("/media", "/run/tileferry", "/home/me", "/srv"):
             word = word.replace(theirs, str(self.home))
         return word

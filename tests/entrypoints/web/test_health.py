@@ -26,3 +26,14 @@ def test_first_load_is_small(client: httpx.Client) -> None:
     ]
     sizes = [int(client.get(path).headers["content-length"]) for path in paths]
     assert sum(sizes) < 100_000
+
+
+def test_metrics_and_health_are_answered_for_programs(client: httpx.Client) -> None:
+    metrics = client.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "tileferry_database_up 1.0" in metrics.text.splitlines()
+    assert "tileferry_tiles " in metrics.text
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.text) == (200, "ok\n")
+    assert client.get("/healthz").text == "ok\n"
+    assert "set-cookie" not in metrics.headers
