@@ -97,3 +97,24 @@ def test_unusual_head_that_libcurl_accepts_is_read_as_it_does(head: str) -> None
         closing(provider.open_fetches()) as fetches,
     ):
         assert fetch_by(fetches, TILE).content == PICTURE
+
+
+@pytest.mark.parametrize("head", ["HTTP/1.1 200 OK\nContent-Type: text/html", "HTTP/1.1 502 Bad"])
+def test_body_of_no_use_is_not_read_to_its_end(head: str) -> None:
+    sent: list[int] = []
+
+    def script(connection: socket.socket) -> None:
+        connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+        for _ in range(300):
+            connection.sendall(b"x" * 4_096)
+            sent.append(4_096)
+            time.sleep(0.005)
+
+    with (
+        run_raw_server(script) as server,
+        open_satellite_provider(server.url, limits=ResponseLimits()) as provider,
+        closing(provider.open_fetches()) as fetches,
+    ):
+        with pytest.raises(SatelliteProviderError):
+            fetch_by(fetches, TILE)
+        assert len(sent) < 300
