@@ -50,7 +50,8 @@ def check_fault(
     assert "internal error" not in result.err, result.err
     if result.code not in scenario.done_codes:
         assert any(reason in result.err for reason in REASONS), result
-    assert ran.find_resynced() == []
+    if fault.kind is not FaultKind.EINTR:  # which Python repeats: nothing was lost
+        assert ran.find_resynced() == []
     check_state(faulty_installation, complete=False)
     if result.code == 0:  # it has said that all is done
         scenario.is_complete(faulty_installation)
