@@ -29,10 +29,11 @@ _DAMAGE_MAX = 20
 def create_command(
     *, folder: BackupFolder, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Copy the database, the cache and the raw partitions to a new folder, and verify the copy.
+    """Copy database, cache and raw partitions to a new folder.
 
-    Downloads and workers can run meanwhile. Space of evicted tiles is freed after the backup. Keys,
-    passwords and the configuration are not part of a backup; neither are JetStream's data.
+    The copy is verified. Downloads and workers can run meanwhile. Space of evicted tiles is freed
+    after the backup. Keys, passwords and the configuration are not part of a backup; neither are
+    JetStream's data.
 
     A backup that does not complete leaves nothing with its name; re-run to start again.
     """
@@ -94,8 +95,9 @@ def verify_command(
 def restore_command(
     *, folder: BackupFolder, config: ConfigFile = None, json: JsonFlag = False
 ) -> None:
-    """Restore a backup into an empty database, an empty cache folder and an empty raw folder.
+    """Restore a backup into an empty installation.
 
+    The database, the cache folder and the raw folder must be empty.
     The backup is verified first, and the cache and the audit log after it. Nothing is ever
     overwritten. The schema of an older version is upgraded.
 

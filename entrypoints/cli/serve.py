@@ -71,11 +71,11 @@ def serve_command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Serve the cached tiles as a map, and the console, until Ctrl-C.
+    """Serve the cache as a map, and the console, to browsers and ground stations.
 
-    Prints its address once it accepts connections. Tiles are at /tiles/{source}/{z}/{x}/{y}, with
-    TileJSON and WMTS beside them; `merged` is the freshest tile of any source. The database may be
-    away for a while: pages fail until it returns.
+    Prints its address once it accepts connections, and runs until Ctrl-C. Tiles are at
+    /tiles/SOURCE/Z/X/Y, with TileJSON and WMTS beside them; `merged` is the freshest tile of any
+    source. The database may be away for a while: pages fail until it returns.
 
     Exit codes: 0 stopped by a signal, 2 a wrong setting, 4 not safe: other machines could reach it
     without a token and TLS, 7 the database or the cache cannot be opened.

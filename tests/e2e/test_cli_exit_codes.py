@@ -17,6 +17,8 @@ NEEDS_NO_DATABASE = (
     NEEDS_NO_SETTINGS
     | READS_A_PLAN_FIRST
     | {
+        ("backup", "restore"),  # reads the backup first
+        ("backup", "verify"),
         ("config", "show"),
         ("db", "start"),  # of the embedded server only
         ("db", "stop"),
