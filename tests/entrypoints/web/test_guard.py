@@ -1,5 +1,6 @@
 """Attacks on the console: nothing happens that should not (invariant 37)."""
 
+import re
 import socket
 import ssl
 import time
@@ -21,6 +22,8 @@ from support.web_site import (
     serve_site,
 )
 
+from tileferry.domain.addresses import is_loopback
+from tileferry.entrypoints.config import ServeConfig
 from tileferry.entrypoints.web import pages, server
 from tileferry.entrypoints.web.changes import Change, Confirmation, Preview
 from tileferry.entrypoints.web.guard import BODY_BYTES_MAX
@@ -492,3 +495,23 @@ def test_site_with_tls_has_a_secure_cookie_and_says_so(
         assert client.get("/things").status_code == 200
         assert client.get("/wmts", headers={"host": "map.example"}).status_code == 200
         assert client.get("/wmts", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_invariant_37_listens_on_loopback_by_default(console: RunningSite) -> None:
+    assert is_loopback(ServeConfig().host)
+    assert console.url.startswith("http://127.0.0.1:")
+
+
+TEMPLATES = sorted((Path(pages.__file__).parent / "templates").glob("*"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_invariant_37_stored_text_is_escaped(console: RunningSite, template: Path) -> None:
+    """No template can switch escaping off, so text of providers is escaped wherever it is shown."""
+    environment = console.server.site.templates
+    assert environment.autoescape is True
+    text = template.read_text(encoding="utf-8")
+    assert not re.search(r"\|\s*safe\b|autoescape|<script>|\bon\w+=|\sstyle=|javascript:", text)
+    attack = "<img src=x onerror=alert(1)>"
+    shown = environment.from_string("{{ attack }}").render(attack=attack)
+    assert attack not in shown
