@@ -99,7 +99,7 @@ def test_bulk_cancel_asks_for_the_count(
 
 
 def test_giveup_shows_its_picture_and_sql(site: RunningSite, page: "Page") -> None:
-    tile_id = TileId.parse("late/14/9750/5501")
+    tile_id = TileId.parse("late/14/9750/5600")
     give_up_tile(site.installation, tile_id, "F20", "blurred")
     page.goto(f"{site.url}/giveups?flight=F20")
     page.wait_for_function("document.querySelector('.gallery img').naturalWidth === 256")
