@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, text
 
 from tileferry.adapters.postgres.database import Database
-from tileferry.adapters.postgres.engine import disable_transactions
+from tileferry.adapters.postgres.engine import disable_transactions, get_settings
 from tileferry.adapters.postgres.errors import translate_database_errors
 from tileferry.adapters.postgres.flights import lock_decisions
 from tileferry.adapters.postgres.migrate import get_schema_status, upgrade
@@ -86,6 +86,12 @@ class PostgresDatabaseCopies:
         """Take a snapshot of the database, and keep it for the block."""
         get_schema_status(self.database).check()
         with translate_database_errors(), self.database.engine.connect() as pooled:
+            if get_settings(pooled).is_pooled:
+                raise DatabaseRefusedError(
+                    problem="the server is behind a pooler, through which pg_dump cannot see the"
+                    " snapshot",
+                    remedy="set database_url to the address of the server itself for backups",
+                )
             connection = disable_transactions(pooled)
             connection.exec_driver_sql(_BEGIN)
             try:

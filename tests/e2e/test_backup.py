@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+from attrs import evolve
+from sqlalchemy import Connection
 from support.backup_env import CrashPlan, create_restored, list_journaled, list_rows, run_plan
 from support.crash_processes import SOAK_FACTOR, run_process
 from support.download_operator import DOWNLOAD, DownloadOperator, wait_until
@@ -20,7 +22,10 @@ from support.scripted_provider import ScriptedProvider, tile_path
 
 from tileferry.adapters.filesystem import FileCalls, FileFdrClient, FileRawSink
 from tileferry.adapters.filesystem.segments.store import lock_segments
+from tileferry.adapters.postgres import database_copies
+from tileferry.adapters.postgres.engine import get_settings
 from tileferry.adapters.system import SystemClock
+from tileferry.domain.server_settings import ServerSettings
 from tileferry.entrypoints.config import load_config
 from tileferry.entrypoints.installation import Installation
 
@@ -143,6 +148,18 @@ def test_nothing_is_overwritten(
     shutil.copytree(backup, half)
     (half / "manifest.json").unlink()
     assert operator.run_in_process("backup", "verify", str(half)).code == REFUSED
+
+
+def test_backup_through_a_pooler_is_refused(
+    operator: DownloadOperator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say_pooled(connection: Connection) -> ServerSettings:
+        return evolve(get_settings(connection), is_pooled=True)
+
+    monkeypatch.setattr(database_copies, "get_settings", say_pooled)
+    ran = operator.run_in_process("backup", "create", str(tmp_path / "b"))
+    assert (ran.code, "behind a pooler" in ran.err) == (REFUSED, True)
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.usefixtures("_filled")

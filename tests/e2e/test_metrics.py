@@ -40,7 +40,7 @@ def run_prometheus(folder: Path, target: str) -> Iterator[str]:
     rules = re.sub(r"\n +for: .*", "", RULES.read_text(encoding="utf-8"))
     (folder / "alerts.yml").write_text(rules, encoding="utf-8")
     config = {
-        "global": {"scrape_interval": "200ms", "evaluation_interval": "200ms"},
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "200ms"},
         "rule_files": ["alerts.yml"],
         "scrape_configs": [{"job_name": "tileferry", "static_configs": [{"targets": [target]}]}],
     }
@@ -62,7 +62,8 @@ def run_prometheus(folder: Path, target: str) -> Iterator[str]:
 
 def list_firing(prometheus: str) -> set[str]:
     answer = read(f"{prometheus}/api/v1/alerts")
-    found = [] if answer is None else answer.json()["data"]["alerts"]
+    is_ready = answer is not None and answer.status_code == 200
+    found = answer.json()["data"]["alerts"] if answer is not None and is_ready else []
     return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
 
 

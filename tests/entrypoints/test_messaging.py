@@ -336,6 +336,9 @@ def test_doctor_checks_nats(
             f"{server.url}, JetStream enabled",
         )
         assert "serve Prometheus metrics on 127.0.0.1:9464" in found["telemetry"]["found"]
-    gone = run_doctor()["NATS"]
+    monkeypatch.setenv("TILEFERRY_TELEMETRY_PROMETHEUS_LISTEN", "0.0.0.0:9464")
+    found = run_doctor()
+    assert "no token and no TLS" in found["telemetry"]["found"]
+    gone = found["NATS"]
     assert gone["verdict"] == "failed"
     assert "cannot connect" in gone["found"]
