@@ -1,5 +1,6 @@
 """Creating, verifying and restoring backups, over files and a database of the test's own."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tileferry.adapters.filesystem import FileCalls, FolderBackups, LocalInstallationFiles
 from tileferry.adapters.memory import ManualClock
@@ -17,7 +18,12 @@ from tileferry.application.cache.verification import VerificationReport
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.audit import ChainHead, verify_chain
 from tileferry.domain.backups import LISTING, MANIFEST, DatabaseFacts
-from tileferry.domain.errors import BackupError, CacheLockError, InvalidValueError
+from tileferry.domain.errors import (
+    BackupError,
+    CacheLockError,
+    InvalidValueError,
+    StorageError,
+)
 
 FACTS = DatabaseFacts(
     schema_revision="0015", server_version="18", tiles=1, audit_sequence=0, audit_hash="0" * 64
@@ -215,3 +221,18 @@ def test_backup_waits_for_a_compaction_and_then_gives_up(site: Site, place: Path
     with pytest.raises(CacheLockError, match="a compaction of the cache is running"):
         site.backups.create(place)
     os.close(held)
+
+
+def test_id_of_the_cache_is_restored_last(site: Site, place: Path, tmp_path: Path) -> None:
+    def rename(source: str, target: str, **folders: int) -> None:
+        if source == ".c11":
+            raise OSError(errno.EIO, "broken")
+        os.rename(source, target, **folders)  # noqa: PTH104  # relative to open folders
+
+    site.backups.create(place)
+    other = Site(tmp_path / "other")
+    files = evolve(other.backups.files, calls=FileCalls(rename=rename))
+    with pytest.raises(StorageError, match="broken"):
+        evolve(other.backups, files=files).restore(place)
+    assert (other.root / "cache/.c6/segments/1.seg").exists()
+    assert not (other.root / "cache/.c11").exists()

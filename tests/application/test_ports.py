@@ -11,6 +11,7 @@ from support.raw_partitions import AREA, RUN
 
 from tileferry.adapters.memory import ManualClock
 from tileferry.application.ports.fdr import KIND_CHARS_MAX, PAYLOAD_BYTES_MAX, FdrRecord
+from tileferry.application.ports.figures import StorageFigures
 from tileferry.application.ports.journal import check_journal_name
 from tileferry.application.ports.raw_partitions import (
     AsOfClock,
@@ -114,3 +115,8 @@ def test_time_of_a_past_day_stops_at_its_end() -> None:
     before_s = as_of.monotonic()
     as_of.sleep(5)
     assert as_of.monotonic() == before_s + 5
+
+
+def test_no_audit_event_waits_unless_it_is_said() -> None:
+    figures = StorageFigures(cache_bytes=1, budget_bytes=2, free_bytes=3, reserve_bytes=4)
+    assert figures.outbox_bytes == {}
