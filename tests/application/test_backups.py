@@ -231,7 +231,12 @@ def test_id_of_the_cache_is_restored_last(site: Site, place: Path, tmp_path: Pat
 
     site.backups.create(place)
     other = Site(tmp_path / "other")
-    files = evolve(other.backups.files, calls=FileCalls(rename=rename))
+    files = LocalInstallationFiles(
+        cache_root=other.root / "cache",
+        raw_root=other.root / "raw",
+        clock=ManualClock(0.0),
+        calls=FileCalls(rename=rename),
+    )
     with pytest.raises(StorageError, match="broken"):
         evolve(other.backups, files=files).restore(place)
     assert (other.root / "cache/.c6/segments/1.seg").exists()
