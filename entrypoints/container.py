@@ -408,8 +408,7 @@ class Container(containers.DeclarativeContainer):
     )
     giveups = providers.Factory(
         GiveupReview,
-        tiles=metadata_store,
-        tile_metadata_store=metadata_store,
+        tiles=reading.provided.tile_inventory,
         tile_store=tile_store.provider,
         images=providers.Factory(TileImageFolder, cache_root),
         fdr_client=fdr,

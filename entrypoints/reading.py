@@ -17,7 +17,7 @@ with import_on_call(globals()):
         Database,
         PostgresFigureReader,
         PostgresFlightBook,
-        PostgresTileCounts,
+        PostgresTileInventory,
         PostgresWorkReader,
     )
     from tileferry.application.cache.flights import FlightRegister
@@ -51,12 +51,12 @@ class ReadingParts:
         return PostgresFlightBook(database=self.database, audited=audited)
 
     @cached_property
-    def tile_counts(self) -> PostgresTileCounts:
-        return PostgresTileCounts(database=self.database)
+    def tile_inventory(self) -> PostgresTileInventory:
+        return PostgresTileInventory(database=self.database)
 
     @cached_property
     def flights(self) -> FlightRegister:
-        return FlightRegister(book=self.flight_book, tiles=self.tile_counts, clock=self._clock)
+        return FlightRegister(book=self.flight_book, tiles=self.tile_inventory, clock=self._clock)
 
     @cached_property
     def queue_budget(self) -> RetryBudget:

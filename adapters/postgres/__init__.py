@@ -28,8 +28,8 @@ with export_lazily(globals()):
     from tileferry.adapters.postgres.patience import Patience
     from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
     from tileferry.adapters.postgres.run_queue import PostgresRunQueue
-    from tileferry.adapters.postgres.tile_counts import PostgresTileCounts
     from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
+    from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
     from tileferry.adapters.postgres.tile_metadata import (
         PostgresTileMetadataStore,
         build_reopen_sql,
@@ -53,7 +53,7 @@ __all__ = [
     "PostgresIdempotencyStore",
     "PostgresMapIndex",
     "PostgresRunQueue",
-    "PostgresTileCounts",
+    "PostgresTileInventory",
     "PostgresTileMetadataStore",
     "PostgresWorkReader",
     "PostgresWorkStore",

@@ -9,7 +9,8 @@ from sqlalchemy import select, text, tuple_
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import absent_tiles
-from tileferry.adapters.postgres.tile_index import WANTED_TILES, id_columns, tile_id_from_row
+from tileferry.adapters.postgres.tile_index import WANTED_TILES, id_columns
+from tileferry.adapters.postgres.tile_rows import tile_id_from_row
 from tileferry.domain.tiles import TileCoverage, TileId, TileRange
 
 PAGE_ROWS = 10_000

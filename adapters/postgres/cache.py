@@ -12,7 +12,8 @@ from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.flights import BELONGS_TO_FLIGHT, IS_PROTECTED, lock_decisions
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import bound_cache, cache_reservations, tiles
-from tileferry.adapters.postgres.tile_index import FORGET, id_columns, tile_id_from_row
+from tileferry.adapters.postgres.tile_index import FORGET, id_columns
+from tileferry.adapters.postgres.tile_rows import tile_id_from_row
 from tileferry.domain.tiles import KEPT_STATUSES, CachedTile, PrunedTiles, PruneRule, TileId
 from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 

@@ -21,7 +21,6 @@ from sqlalchemy import (
 
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
-from tileferry.adapters.postgres.tile_counts import PostgresTileCounts
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
     UPSERT,
@@ -31,11 +30,11 @@ from tileferry.adapters.postgres.tile_index import (
     id_values,
     lock_tiles_sql,
     match_tile,
-    metadata_from_row,
-    tile_id_from_row,
     to_row,
     upsert_columns,
 )
+from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
+from tileferry.adapters.postgres.tile_rows import metadata_from_row, tile_id_from_row
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
@@ -72,7 +71,7 @@ def build_reopen_sql(tile_id: TileId) -> str:
 
 
 @define(kw_only=True)
-class PostgresTileMetadataStore(PostgresTileCounts):
+class PostgresTileMetadataStore(PostgresTileInventory):
     """Stores tiles as rows. Inserts are buffered until ``flush`` writes them as one group."""
 
     clock: Clock
@@ -121,12 +120,6 @@ class PostgresTileMetadataStore(PostgresTileCounts):
                 with self._lock:
                     self._waiting = group + self._waiting
                 raise
-
-    @repeat_when_lost
-    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
-        with self.database.read_connection() as connection:
-            row = connection.execute(select(tiles).where(match_tile(tile_id))).mappings().first()
-        return None if row is None else metadata_from_row(row)
 
     def query_by_bbox(
         self, bbox: BBox, zoom_levels: Sequence[int], *, source: str | None = None
@@ -186,15 +179,6 @@ class PostgresTileMetadataStore(PostgresTileCounts):
         """Yield a flight's pending tiles, paged by key, so status changes cannot shift a page."""
         query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
         for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
-            yield from page
-
-    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the given-up tiles of one flight or of all, sorted by flight."""
-        key = (tiles.c.flight_id, *_ID)
-        query = select(tiles).where(tiles.c.voting_status == VotingStatus.UPLOAD_GIVEUP.value)
-        if flight_id is not None:
-            query = query.where(tiles.c.flight_id == flight_id)
-        for page in self._read_pages(query.order_by(*key), key):
             yield from page
 
     def _read_pages(

@@ -51,6 +51,10 @@ class TileCounts(Protocol):
 class TileInventory(TileCounts, Protocol):
     """Counts and lists visible tiles."""
 
+    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
+        """Return the metadata of a visible tile."""
+        ...
+
     def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
         """Yield the giveups of one flight or of all, ordered by flight."""
         ...

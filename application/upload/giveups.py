@@ -7,7 +7,7 @@ from attrs import define, frozen
 
 from tileferry.application.ports.fdr import FdrClient
 from tileferry.application.ports.inventory import TileImages, TileInventory
-from tileferry.application.ports.tiles import TileCatalogue, TileStore
+from tileferry.application.ports.tiles import TileStore
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
@@ -30,7 +30,6 @@ class GiveupReview:
     """Lists and shows giveups. It changes no tile: only a human reopens a giveup."""
 
     tiles: TileInventory
-    tile_metadata_store: TileCatalogue
     tile_store: Callable[[], TileStore]
     """Opens the cache; listing does not need it."""
     images: TileImages
@@ -43,7 +42,7 @@ class GiveupReview:
 
     def get_giveup(self, tile_id: TileId) -> Giveup:
         """Return one giveup; raise if the tile is not given up."""
-        tile = self.tile_metadata_store.get_metadata(tile_id)
+        tile = self.tiles.get_metadata(tile_id)
         if tile is None:
             raise NotFoundError(what="tile", name=str(tile_id), remedy=Remedy.LIST_GIVEUPS)
         if tile.voting_status is not VotingStatus.UPLOAD_GIVEUP:

@@ -12,8 +12,8 @@ BARE = (
     "db status", "policy show",
 )  # fmt: skip
 """Commands that need neither transactions nor the container, first."""
-WITHOUT_POOL = (*BARE, "audit tail", "audit stats")
-READ_ONLY = (*WITHOUT_POOL, "cache stats", "giveups list")
+WITHOUT_POOL = (*BARE, "audit tail", "audit stats", "giveups list")
+READ_ONLY = (*WITHOUT_POOL, "cache stats")
 CONTAINER = {"dependency_injector", "pydantic"}
 HEAVY = {
     "alembic", "cryptography", "h11", "httpcore", "httpx", "msgspec", "nats", "opentelemetry",

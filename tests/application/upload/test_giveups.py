@@ -52,7 +52,6 @@ def build_review(recorder: MemoryFdrClient) -> GiveupReview:
     rows.update_voting_status(TILE, VotingStatus.UPLOAD_GIVEUP)
     return GiveupReview(
         tiles=rows,
-        tile_metadata_store=rows,
         tile_store=lambda: store,
         images=FakeImages(),
         fdr_client=recorder,

@@ -1,0 +1,89 @@
+"""Operators' queries about tiles in Postgres, without SQLAlchemy: they need nothing else."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+from attrs import define
+
+from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.tile_rows import metadata_from_row
+from tileferry.application.ports.inventory import TileGroup, TileKey
+from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus, build_capture_source
+
+
+@define(kw_only=True)
+class PostgresTileInventory:
+    """Counts and lists visible tiles."""
+
+    database: Database
+
+    def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
+        rows = self.database.fetch_rows(_GET, attrs.asdict(tile_id))
+        return metadata_from_row(rows[0]._asdict()) if rows else None
+
+    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
+        """Yield the given-up tiles of one flight or of all, sorted by flight."""
+        values: dict[str, object] = {"flight_id": flight_id, "limit": PAGE_ROWS}
+        condition = "" if flight_id is None else "AND flight_id = %(flight_id)s"
+        begin = ""
+        while True:
+            query = _GIVEN_UP.format(condition=f"{condition} {begin}")
+            tiles = [
+                metadata_from_row(row._asdict()) for row in self.database.fetch_rows(query, values)
+            ]
+            yield from tiles
+            if len(tiles) < PAGE_ROWS:
+                return
+            last = {"flight_id": tiles[-1].flight_id, **attrs.asdict(tiles[-1].tile_id)}
+            values |= {f"after_{name}": value for name, value in last.items()}
+            begin = _AFTER
+
+    def count(self) -> int:
+        """Return the number of visible tiles."""
+        return int(self.database.fetch_rows(_COUNT)[0][0])
+
+    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
+        """Return the number and size of the tiles, by source or by zoom level, sorted."""
+        rows = self.database.fetch_rows(_COUNT_BY[key])
+        return [
+            TileGroup(name=str(row.name), tiles=row.tiles, size_bytes=int(row.size_bytes))
+            for row in rows
+        ]
+
+    def count_pending(self, flight_id: str) -> int:
+        """Return the number of a flight's pending tiles."""
+        return int(self.database.fetch_rows(_COUNT_PENDING, {"flight_id": flight_id})[0][0])
+
+    def count_captured(self, flight_id: str) -> Mapping[VotingStatus, int]:
+        """Return the number of tiles a flight captured, by voting status."""
+        wanted = {"source": build_capture_source(flight_id)}
+        rows = self.database.fetch_rows(_COUNT_CAPTURED, wanted)
+        return {VotingStatus(row.voting_status): row.tiles for row in rows}
+
+
+PAGE_ROWS = 2_000
+_GET = """
+    SELECT * FROM tiles
+    WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s
+"""
+_GIVEN_UP = """
+    SELECT * FROM tiles WHERE voting_status = 'upload_giveup' {condition}
+    ORDER BY flight_id, source, zoom, x, y LIMIT %(limit)s
+"""
+_AFTER = """
+    AND (flight_id, source, zoom, x, y)
+        > (%(after_flight_id)s, %(after_source)s, %(after_zoom)s, %(after_x)s, %(after_y)s)
+"""
+_COUNT = "SELECT count(*) FROM tiles"
+_COUNT_BY = {
+    key: f"SELECT {column} AS name, count(*) AS tiles, sum(byte_length) AS size_bytes FROM tiles"  # noqa: S608  # interpolates constants only
+    f" GROUP BY {column} ORDER BY {column}"
+    for key, column in ((TileKey.SOURCE, "source"), (TileKey.ZOOM, "zoom"))
+}
+_COUNT_PENDING = """
+    SELECT count(*) FROM tiles WHERE flight_id = %(flight_id)s AND voting_status = 'pending'
+"""
+_COUNT_CAPTURED = """
+    SELECT voting_status, count(*) AS tiles FROM tiles WHERE source = %(source)s
+    GROUP BY voting_status
+"""
