@@ -15,6 +15,7 @@ from tileferry.domain.errors import (
     AlreadyThereError,
     ArchiveError,
     AuditError,
+    BackupError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -144,6 +145,7 @@ ERROR_CLASSES: Mapping[type[BaseException], Rule] = MappingProxyType(
         # The request is invalid or not permitted, and a retry would be the same.
         AlreadyThereError: Final(),
         ArchiveError: Final(),
+        BackupError: Final(),
         InvalidValueError: Final(),
         InvalidStateError: Final(),
         MisuseError: Final(),

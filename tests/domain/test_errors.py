@@ -14,6 +14,7 @@ from tileferry.domain.errors import (
     AlreadyThereError,
     ArchiveError,
     AuditError,
+    BackupError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -272,6 +273,10 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         ArchiveError(path=EVIL, problem="is there already", remedy="name another place"),
         f"archive {EVIL_SHOWN}: is there already; name another place",
+    ),
+    (
+        BackupError(path=EVIL, problem="is not empty", remedy="name another place"),
+        f"backup {EVIL_SHOWN}: is not empty; name another place",
     ),
     (
         CacheLockError(path=".c11/lock", problem="held by 7", remedy="wait for it"),

@@ -13,6 +13,7 @@ from tileferry.domain.errors import (
     AlreadyThereError,
     ArchiveError,
     AuditError,
+    BackupError,
     CacheBudgetExceededError,
     CacheLockError,
     ConfirmationNeededError,
@@ -70,6 +71,7 @@ from tileferry.domain.tiles import ProviderFault, classify_fault
 EXPECTED: dict[type[TileManagerError], ErrorClass] = {
     AlreadyThereError: Final(),
     ArchiveError: Final(),
+    BackupError: Final(),
     AlertDeliveryError: Retryable(),
     AuditError: Retryable(),
     CacheBudgetExceededError: Final(),
