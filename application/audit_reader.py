@@ -156,6 +156,27 @@ class AuditReader:
             end, size = start, size * 2
         return tuple(found)
 
+    def read_before(
+        self,
+        before: int | None,
+        count: int,
+        wanted: EventFilter | None = None,
+        *,
+        holding: Sequence[str] = (),
+        scan_max: int,
+    ) -> tuple[Sequence[DecodedEntry], int]:
+        """Return up to ``count`` matching entries before a sequence number, oldest first.
+
+        ``None`` starts at the end of the log. At most ``scan_max`` entries are read. The number
+        that is returned with them is where the next call goes on; 1 or less if nothing is left.
+        """
+        end = self._read_head().sequence + 1 if before is None else before
+        start = max(0, end - 1 - (count if wanted is None else scan_max))
+        entries = _filter_by_values(holding, _take_up_to(end - 1, self.iter_entries(after=start)))
+        found = [read for read in map(DecodedEntry.from_entry, entries) if _is_wanted(read, wanted)]
+        shown = found[-count:]
+        return shown, shown[0].entry.sequence if len(found) > count else start + 1
+
     def read_since(
         self, moment: datetime | None, *, holding: Sequence[str] = ()
     ) -> Iterator[DecodedEntry]:

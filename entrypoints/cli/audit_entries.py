@@ -36,7 +36,9 @@ from tileferry.entrypoints.cli.formatting import format_clock_time, format_durat
 
 
 @frozen
-class _EntryLine:
+class EntryLine:
+    """An entry on one line, in parts."""
+
     what: str
     style: str
     attempt: str
@@ -51,11 +53,8 @@ def shorten_category(code: str) -> str:
 
 def format_entry(read: DecodedEntry) -> Text:
     """Format an entry: time, number, event, attempt, wait, and subject."""
-    event = read.event
-    if event is None:
-        when, line = "-", _EntryLine("unreadable", "bold red", "", "", read.problem or "")
-    else:
-        when, line = format_clock_time(event.timestamp), _describe_event(event)
+    line = describe_entry(read)
+    when = "-" if read.event is None else format_clock_time(read.event.timestamp)
     text = Text(f"{when:<19} {read.entry.sequence:>6} ")
     text.append(f"{line.what:<10}", line.style)
     if line.attempt or line.delay:
@@ -64,12 +63,19 @@ def format_entry(read: DecodedEntry) -> Text:
     return text
 
 
-def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one return per kind
+def describe_entry(read: DecodedEntry) -> EntryLine:
+    """Return what an entry says."""
+    if read.event is None:
+        return EntryLine("unreadable", "bold red", "", "", read.problem or "")
+    return _describe_event(read.event)
+
+
+def _describe_event(event: AuditEvent) -> EntryLine:  # noqa: PLR0911  # one return per kind
     match event:
         case RetryAttempted():
             attempt = f"{event.attempt_number}/{event.max_attempts}"
             error = _format_error(event.exception_type, event.exception_message)
-            return _EntryLine(
+            return EntryLine(
                 "retry",
                 "yellow",
                 attempt,
@@ -80,35 +86,35 @@ def _describe_event(event: AuditEvent) -> _EntryLine:  # noqa: PLR0911  # one re
             attempt = f"{event.total_attempts}/{event.decision_record.policy.max_attempts}"
             error = _format_error(event.final_exception_type, event.final_exception_message)
             what = "gave up" if event.is_retryable else "failed"
-            return _EntryLine(what, "bold red", attempt, "", _format_call(event, error))
+            return EntryLine(what, "bold red", attempt, "", _format_call(event, error))
         case RetrySucceeded():
             waited = format_duration(event.total_delay_seconds)
-            return _EntryLine(
+            return EntryLine(
                 "succeeded", "green", str(event.total_attempts), waited, _format_call(event, "")
             )
         case IdempotencyUsed():
             failure = " (failure)" if event.outcome is IdempotencyOutcome.FAILURE else ""
             about = _format_call(event, f"{event.idempotency_key}{failure}")
-            return _EntryLine(f"key {event.action}", "cyan", "", "", about)
+            return EntryLine(f"key {event.action}", "cyan", "", "", about)
         case StateChanged():
             reason = f": {event.reason}" if event.reason else ""
             # The event comes first, because a narrow terminal cuts the end.
             move = f"{event.from_status or 'new'} → {event.to_status}: {event.subject}"
             actor = " ".join([event.actor, *_get_person(event)])
-            return _EntryLine(
+            return EntryLine(
                 "state", "blue", "", "", f"{move} ({event.transition} by {actor}){reason}"
             )
         case TileGivenUp():
             reason = f": {event.last_rejection_reason}" if event.last_rejection_reason else ""
             about = f"tile {event.tile_id} of flight {event.flight_id}{reason}"
-            return _EntryLine("giveup", "bold red", str(event.attempts), "", about)
+            return EntryLine("giveup", "bold red", str(event.attempts), "", about)
         case AlertChanged():
             about = f"{shorten_category(event.retry_category)}: {describe_alert(event)}"
-            return _EntryLine(f"alert {event.state}", "bold red", "", "", about)
+            return EntryLine(f"alert {event.state}", "bold red", "", "", about)
         case EventsLost():
-            return _EntryLine("gap", "bold red", "", "", describe_gap(event))
+            return EntryLine("gap", "bold red", "", "", describe_gap(event))
         case _:  # a kind added by a newer version
-            return _EntryLine(event.event_type, "", "", "", "")
+            return EntryLine(event.event_type, "", "", "", "")
 
 
 def describe_alert(event: AlertChanged) -> str:
@@ -186,23 +192,36 @@ def _replay_entry_to_json(read: DecodedEntry) -> dict[str, Any]:
 def render_replay(entries: Sequence[DecodedEntry]) -> RenderableType:
     """Render every entry with its decision, and the result of the replay."""
     lines = [line for read in entries for line in _render_entry(read)]
+    _, sentences = describe_replay(entries)
+    lines += [
+        Text(sentence, "green" if sentence.endswith("identical") else "bold red")
+        for sentence in sentences
+    ]
+    return Group(*lines)
+
+
+def describe_replay(entries: Sequence[DecodedEntry]) -> tuple[bool, list[str]]:
+    """Return whether all decisions are the same again, and the result in sentences."""
     recorded = [read for read in entries if read.record is not None]
     decisions = [read for read in recorded if not _is_unreplayable(read)]
-    differing = [read.entry.sequence for read in decisions if read.difference is not None]
-    unreadable = [read.entry.sequence for read in entries if read.event is None]
-    count = f"{len(decisions)} decision{'' if len(decisions) == 1 else 's'}"
-    if differing:
-        numbers = ", ".join(map(str, differing))
-        lines.append(Text(f"{count} recomputed; these differ: {numbers}", "bold red"))
-    else:
-        lines.append(Text(f"{count} recomputed, all identical", "green"))
-    if len(decisions) < len(recorded):
-        numbers = ", ".join(str(read.entry.sequence) for read in recorded if _is_unreplayable(read))
-        lines.append(Text(f"cannot be replayed: {numbers}", "bold red"))
+    differing = [read for read in decisions if read.difference is not None]
+    unreplayable = [read for read in recorded if _is_unreplayable(read)]
+    unreadable = [read for read in entries if read.event is None]
+    count = f"{len(decisions)} decision{'' if len(decisions) == 1 else 's'} recomputed"
+    sentences = [
+        f"{count}; these differ: {_format_numbers(differing)}"
+        if differing
+        else f"{count}, all identical"
+    ]
+    if unreplayable:
+        sentences.append(f"cannot be replayed: {_format_numbers(unreplayable)}")
     if unreadable:
-        numbers = ", ".join(map(str, unreadable))
-        lines.append(Text(f"unreadable: {numbers}", "bold red"))
-    return Group(*lines)
+        sentences.append(f"unreadable: {_format_numbers(unreadable)}")
+    return not (differing or unreplayable or unreadable), sentences
+
+
+def _format_numbers(entries: Sequence[DecodedEntry]) -> str:
+    return ", ".join(str(read.entry.sequence) for read in entries)
 
 
 def _is_unreplayable(read: DecodedEntry) -> bool:
@@ -210,22 +229,34 @@ def _is_unreplayable(read: DecodedEntry) -> bool:
 
 
 def _render_entry(read: DecodedEntry) -> list[Text]:
-    lines = [format_entry(read)]
+    styles = {"from": "dim", "policy": "dim", "decided": ""}
+    return [
+        format_entry(read),
+        *(
+            Text(f"    {name:<9} {words}", styles.get(name, "bold red"))
+            for name, words in describe_steps(read).items()
+        ),
+    ]
+
+
+def describe_steps(read: DecodedEntry) -> dict[str, str]:
+    """Return how a decision was made: its inputs, the policy, the result, and a difference."""
     record = read.record
     if record is None:
-        return lines
-    lines.append(Text(f"    from      {_describe_failure(record)}", "dim"))
+        return {}
     name = "" if record.policy_name is None else f"{printable(record.policy_name)}: "
-    lines.append(Text(f"    policy    {name}{describe_policy(record.policy)}", "dim"))
     difference = read.difference
-    decided = describe_decision(record.decision, exactly=difference is not None)
-    lines.append(Text(f"    decided   {decided}"))
+    steps = {
+        "from": _describe_failure(record),
+        "policy": f"{name}{describe_policy(record.policy)}",
+        "decided": describe_decision(record.decision, exactly=difference is not None),
+    }
     if isinstance(difference, UnreplayableDecision):
-        lines.append(Text(f"    unknown   {difference.problem}", "bold red"))
+        steps["unknown"] = difference.problem
     elif difference is not None:
         again = describe_decision(difference.recomputed, exactly=True)
-        lines.append(Text(f"    differs   recomputed: {again}", "bold red"))
-    return lines
+        steps["differs"] = f"recomputed: {again}"
+    return steps
 
 
 def _describe_failure(record: DecisionRecord) -> str:

@@ -74,8 +74,8 @@ def outbox_to_json(status: OutboxStatus) -> dict[str, Any]:
     }
 
 
-def render_verification(result: AuditVerification) -> RenderableType:
-    """Render the counts, the problems, and the head for the operator to store."""
+def describe_verification(result: AuditVerification) -> dict[str, object]:
+    """Return the counts, the problems and the verdict, by name."""
     chain = result.chain
     shown: dict[str, object] = {}
     shown["valid entries"] = str(chain.checked)
@@ -97,10 +97,15 @@ def render_verification(result: AuditVerification) -> RenderableType:
     if result.waiting:
         shown["undelivered"] = "\n".join(status.describe() for status in result.waiting)
     shown["verdict"] = _describe_verdict(result)
+    return shown
+
+
+def render_verification(result: AuditVerification) -> RenderableType:
+    """Render the counts, the problems, and the head for the operator to store."""
     # Below the table, so that it can be copied; it is never cut.
-    head = Text(f"head {format_head(chain.head)}", overflow="fold")
+    head = Text(f"head {format_head(result.chain.head)}", overflow="fold")
     return Group(
-        build_facts_table("Audit log", shown),
+        build_facts_table("Audit log", describe_verification(result)),
         head,
         Text("Store this hash elsewhere; check it later with --expect-head."),
     )

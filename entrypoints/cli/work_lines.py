@@ -75,20 +75,29 @@ def name_run_state(run: Run) -> str:
     return "given up" if is_permanent(run) else run.status.value
 
 
+def split_progress(progress: RunProgress) -> tuple[str, str | None]:
+    """Return how many tiles are done, and what the run waits for."""
+    counted = "no tiles counted yet"
+    if progress.tiles_total is not None:
+        counted = f"{progress.tiles_done:,} of {progress.tiles_total:,} tiles"
+    if progress.waiting is None:
+        return counted, None
+    reason = progress.waiting.partition(", at ")[0]  # the rest names one of many tiles
+    return counted, printable(reason)
+
+
 def describe_progress(progress: RunProgress) -> list[str]:
     """Return how far a run is, at what rate and for how long, and what it waits for."""
-    if progress.tiles_total is None:
-        lines = ["no tiles counted yet"]
-    else:
-        parts = [f"{progress.tiles_done:,} of {progress.tiles_total:,} tiles"]
+    counted, waiting = split_progress(progress)
+    parts = [counted]
+    if progress.tiles_total is not None:
         if progress.tiles_per_s is not None:
             parts.append(f"{format_rate(progress.tiles_per_s)} tiles/s")
         if progress.left_s is not None:
             parts.append(f"about {format_duration(round(progress.left_s))} left")
-        lines = [", ".join(parts)]
-    if progress.waiting is not None:
-        reason = progress.waiting.partition(", at ")[0]  # the rest names one of many tiles
-        lines.append(f"waiting: {printable(reason)}")
+    lines = [", ".join(parts)]
+    if waiting is not None:
+        lines.append(f"waiting: {waiting}")
     return lines
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from tileferry.entrypoints.web import (
+    audit,
     flights,
     giveups,
     health,
     map,  # noqa: A004  # named after the page
     partitions,
     runs,
+    transfers,
     wmts,
 )
 from tileferry.entrypoints.web.site import Page
@@ -16,9 +18,11 @@ from tileferry.entrypoints.web.site import Page
 PAGES: Sequence[Page] = (
     map.PAGE,
     flights.PAGE,
+    transfers.PAGE,
     runs.PAGE,
     partitions.PAGE,
     giveups.PAGE,
+    audit.PAGE,
     health.PAGE,
     wmts.PAGE,
 )

@@ -166,6 +166,36 @@ def test_newest_of_empty_log_is_empty() -> None:
     assert sequences(make_reader(make_log()).read_newest(5)) == []
 
 
+def test_pages_before_a_number_cover_the_log_once() -> None:
+    reader = make_reader(make_log(*MANY))
+    seen: list[int] = []
+    before = None
+    while before is None or before > 1:
+        found, before = reader.read_before(before, 7, scan_max=9)
+        seen = [*sequences(found), *seen]
+    assert seen == list(range(1, len(MANY) + 1))
+    assert make_reader(make_log()).read_before(None, 7, scan_max=9) == ([], 1)
+
+
+def test_filtered_pages_read_a_bounded_number_of_entries() -> None:
+    events = [
+        create_idempotency_used(n, f"k{n}") if n in {4, 13, 14} else create_retry_attempted(n)
+        for n in range(1, 21)
+    ]
+    reader = make_reader(make_log(*events))
+
+    def read(before: int | None, count: int) -> tuple[list[int], int]:
+        found, reached = reader.read_before(
+            before, count, is_idempotency_event, holding=["idempotency"], scan_max=10
+        )
+        return sequences(found), reached
+
+    assert read(None, 5) == ([13, 14], 11)
+    assert read(11, 5) == ([4], 1)
+    assert read(None, 1) == ([14], 14)
+    assert read(14, 1) == ([13], 13)
+
+
 def is_idempotency_event(event: AuditEvent) -> bool:
     return event.event_type == "idempotency"
 
