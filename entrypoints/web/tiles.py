@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from tileferry.application.cache.map_service import MapService, MapTile
 from tileferry.application.ports.map_tiles import FoundTile
-from tileferry.domain.errors import InvalidValueError, TileManagerError
+from tileferry.domain.errors import DatabaseError, InvalidValueError, TileManagerError
 from tileferry.domain.tiles import TileId
 from tileferry.domain.tiles.map_layer import MERGED_LAYER, MapLayer
 from tileferry.entrypoints.cli.remedies import describe_error
@@ -220,7 +220,8 @@ class TileEndpoint:
         except InvalidValueError as error:
             return build_error(_NOT_FOUND, "invalid_tile", describe_error(error))
         except TileManagerError as error:
-            return build_error(500, type(error).__name__, describe_error(error))
+            status = 503 if isinstance(error, DatabaseError) else 500
+            return build_error(status, type(error).__name__, describe_error(error))
         return build_error(_NOT_FOUND, "unknown_path", "use /tiles/{layer}/{z}/{x}/{y}")
 
     def _answer_tile(

@@ -10,14 +10,14 @@ from tileferry.domain.tiles.tile_id import ALL_ZOOMS
 from tileferry.entrypoints.web.site import Page, PageRequest, PageRoute
 
 MATRIX_SET = "GoogleMapsCompatible"
-"""The well-known set of Web Mercator tiles of 256 pixels."""
+"""The well-known set of Web Mercator tiles of 256 pixels; accepted for every layer."""
 _SCALE_0 = 559_082_264.028_717_7
 """The scale denominator of zoom 0, with the standard's pixel of 0.28 mm."""
 _XML = "application/xml"
 PATH = "/wmts"
 _PLACE = ("layer", "tilematrixset", "tilematrix", "tilerow", "tilecol")
 _TILE = re.compile(
-    rf"{PATH}/([a-z0-9][a-z0-9._-]*)/default/{MATRIX_SET}/([0-9]{{1,2}})/([0-9]{{1,7}})/([0-9]{{1,7}})"
+    rf"{PATH}/([a-z0-9][a-z0-9._-]*)/default/([A-Za-z0-9._-]+)/([0-9]{{1,2}})/([0-9]{{1,7}})/([0-9]{{1,7}})"
     r"(?:\.(?:jpe?g|png|webp))?",
     re.ASCII,
 )
@@ -30,11 +30,20 @@ def show_capabilities(request: PageRequest) -> Response:
         {
             "base_url": request.base_url,
             "layers": request.installation.map_service.list_with_merged(),
-            "matrix_set": MATRIX_SET,
-            "matrices": [(zoom, f"{_SCALE_0 / (1 << zoom):.10f}", 1 << zoom) for zoom in ALL_ZOOMS],
+            "name_matrix_set": name_matrix_set,
+            "scales": [f"{_SCALE_0 / (1 << zoom):.10f}" for zoom in ALL_ZOOMS],
         },
     )
     return Response(text, media_type=_XML)
+
+
+def name_matrix_set(layer: str) -> str:
+    """Return the set of the levels that a layer has.
+
+    Each layer has its own: GDAL ignores the limits of a layer, and would take the finest level of a
+    common set for its resolution, where nothing is stored.
+    """
+    return f"levels-{layer}"
 
 
 def answer_pairs(request: PageRequest) -> Response:
@@ -51,7 +60,9 @@ def answer_pairs(request: PageRequest) -> Response:
     if missing:
         return _build_exception(request, "MissingParameterValue", missing[0].upper())
     return _build_exception(
-        request, "InvalidParameterValue", f"use {MATRIX_SET} and numbers for the tile"
+        request,
+        "InvalidParameterValue",
+        "use the matrix set of the layer, and numbers for the tile",
     )
 
 
@@ -61,12 +72,12 @@ def parse_place(path: str, query: bytes) -> tuple[str, int, int, int] | None:
         pairs = _lower_names(parse_qsl(query.decode("latin-1")))
         if pairs.get("request", "").lower() != "gettile" or not _is_wmts(pairs):
             return None
-        path = "/".join((PATH, *(pairs.get(name, "") for name in _PLACE)))
-        path = path.replace(f"/{MATRIX_SET}/", f"/default/{MATRIX_SET}/", 1)
+        layer, *rest = (pairs.get(name, "") for name in _PLACE)
+        path = "/".join((PATH, layer, "default", *rest))
     match = _TILE.fullmatch(path)
-    if match is None:
+    if match is None or match[2] not in {MATRIX_SET, name_matrix_set(match[1])}:
         return None
-    layer, zoom, row, column = match.groups()
+    layer, _, zoom, row, column = match.groups()
     return layer, int(zoom), int(column), int(row)
 
 

@@ -14,6 +14,10 @@ function toggleTheme() {
 }
 $$("[data-theme-toggle]").forEach((button) => button.addEventListener("click", toggleTheme));
 
+// at phone width the navigation scrolls: show where we are
+
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // live updates: the server renders a fragment again, and escapes what is in it
 
 function watch(element) {

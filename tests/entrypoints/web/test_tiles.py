@@ -22,6 +22,8 @@ from support.web_site import (
     serve_site,
 )
 
+from tileferry.adapters.postgres import PostgresMapIndex
+from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import TileId
 
 
@@ -152,6 +154,18 @@ def test_defect_in_a_batch_leaves_each_job_to_itself(
 
     monkeypatch.setattr(site.server.app._tiles._queue, "answer_many", fail)
     assert client.get(f"/tiles/{STORED}").status_code == 200
+
+
+def test_absent_database_is_reported_as_unavailable(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise DatabaseError(problem="cannot be reached", remedy="start it")
+
+    monkeypatch.setattr(PostgresMapIndex, "find_tiles", fail)
+    monkeypatch.setattr(PostgresMapIndex, "find_tile", fail)
+    answer = client.get(f"/tiles/{STORED}")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "DatabaseError")
 
 
 def test_upscaled_parent_is_marked_and_sharing_is_by_setting(

@@ -5,8 +5,14 @@ import xml.etree.ElementTree as ET
 import httpx
 import pytest
 import rasterio
+from rasterio.warp import transform_bounds
+from rasterio.windows import from_bounds
 from support.web_site import HOLE, STORED, RunningSite
 
+from tileferry.domain.tiles.mercator import block_bounds
+
+_BOX = block_bounds(STORED.zoom, x_min=STORED.x, x_max=STORED.x, y_min=STORED.y, y_max=STORED.y)
+STORED_BOX = (_BOX.west, _BOX.south, _BOX.east, _BOX.north)
 NAMES = {"ows": "http://www.opengis.net/ows/1.1", "": "http://www.opengis.net/wmts/1.0"}
 GET_TILE = {
     "SERVICE": "WMTS",
@@ -38,7 +44,11 @@ def test_capabilities_list_layers_with_their_limits(client: httpx.Client) -> Non
 
 def test_tile_is_the_same_by_address_and_by_pairs(client: httpx.Client) -> None:
     plain = client.get(f"/tiles/{STORED}")
-    place = f"/wmts/sat/default/GoogleMapsCompatible/{STORED.zoom}/{STORED.y}/{STORED.x}"
+    for matrix_set in ("levels-sat", "GoogleMapsCompatible"):
+        start = f"/wmts/sat/default/{matrix_set}"
+        place = f"{start}/{STORED.zoom}/{STORED.y}/{STORED.x}"
+        assert client.get(place).content == plain.content
+    assert client.get(place.replace("GoogleMapsCompatible", "levels-late")).status_code == 404
     assert client.get(place).content == client.get(f"{place}.jpg").content == plain.content
     lower = {name.lower(): value for name, value in GET_TILE.items()}
     for pairs in (GET_TILE, lower):
@@ -84,3 +94,9 @@ def test_gdal_reads_the_layer(site: RunningSite) -> None:
         with dataset:
             assert dataset.crs.to_epsg() == 3857
             assert dataset.count in {3, 4}
+            corner = transform_bounds("EPSG:4326", "EPSG:3857", *STORED_BOX)
+            window = from_bounds(*corner, dataset.transform)
+            # In full: with fewer pixels GDAL asks for a coarser level, which is not stored.
+            bands = dataset.read((1, 2, 3), window=window)
+            middle = [int(band[band.shape[0] // 2, band.shape[1] // 2]) for band in bands]
+            assert middle == pytest.approx([0x3A, 0x7D, 0x44], abs=6)
