@@ -44,11 +44,10 @@ def test_capabilities_list_layers_with_their_limits(client: httpx.Client) -> Non
 
 def test_tile_is_the_same_by_address_and_by_pairs(client: httpx.Client) -> None:
     plain = client.get(f"/tiles/{STORED}")
-    for matrix_set in ("levels-sat", "GoogleMapsCompatible"):
-        start = f"/wmts/sat/default/{matrix_set}"
-        place = f"{start}/{STORED.zoom}/{STORED.y}/{STORED.x}"
-        assert client.get(place).content == plain.content
-    assert client.get(place.replace("GoogleMapsCompatible", "levels-late")).status_code == 404
+    tile = f"{STORED.zoom}/{STORED.y}/{STORED.x}"
+    place = f"/wmts/sat/default/GoogleMapsCompatible/{tile}"
+    assert client.get(f"/wmts/sat/default/levels-sat/{tile}").content == plain.content
+    assert client.get(f"/wmts/sat/default/levels-late/{tile}").status_code == 404
     assert client.get(place).content == client.get(f"{place}.jpg").content == plain.content
     lower = {name.lower(): value for name, value in GET_TILE.items()}
     for pairs in (GET_TILE, lower):
