@@ -47,6 +47,8 @@ To add a fault
     with ``run_plan`` runs a plan of your own, such as one fault at each call of a history.
 
 To plant a bug
-    Add a ``Bug`` to ``bugs.py``: a function, a text in it and what to put in its place.
-    ``python -m simulation --bugs all`` tells after how many seeds each is found.
+    Add a ``Bug`` to ``bugs.py`` or ``queue_bugs.py``: a function, a text in it and what to put in
+    its place. ``python -m simulation --bugs all`` tells after how many seeds each is found. One
+    that is not found shows a checker or a fault that is missing; make the scenario try it, for all
+    bugs of its kind. If a second guard makes the bug harmless, plant another one.
 """

@@ -57,8 +57,8 @@ from tileferry.domain.tiles.selection import FetchMode
 
 PROVIDER = PortSpec(name="provider", kind=PortKind.PROVIDER)
 ZOOM = 14
-NEWER_MAX = 8
-"""As many tiles get a newer version as there are faults."""
+NEWER_MAX = 2
+"""So many tiles get newer versions."""
 GRACE_S = 10.0
 """That of a command after the first signal."""
 
@@ -246,7 +246,11 @@ class DownloadScenario(CacheScenario):
 
     def publish(self, tiles: list[TileId], _process: Process) -> None:
         """Let the provider have a newer version of a tile."""
-        self.provider.publish(tiles[int(self.world.schedule.random() * len(tiles))])
+        known = self.provider.versions
+        if len(known) >= NEWER_MAX:
+            tiles = [tile for tile in tiles if tile in known]
+        if tiles:
+            self.provider.publish(tiles[int(self.world.schedule.random() * len(tiles))])
 
     def refresh(self, request: DownloadRequest, process: Process) -> None:
         """Run ``download --refresh`` because there is a newer picture."""

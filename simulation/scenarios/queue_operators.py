@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OVERRIDE = OperatorOverride(by="ann@desk", reason="simulated")
 SUSPENDED_S_MAX = 3_600.0
-DRAIN_S = 5.0
+DRAIN_S = 1.0
 """How long a worker that is to stop may go on with its run."""
 
 
@@ -41,12 +41,13 @@ class QueueOperators:
         actions: dict[str, Callable[[Process], object]] = {
             "cancel ": self.cancel_run,
             "resubmit ": self.resubmit,
-            "stop worker ": self.stop_worker,
             "change mind ": self.cancel_and_repeat,
-            # Often: few other things show a worker that has lost its run.
+            # Often: few other things show a worker that has to stop, or that has lost its run.
+            **{f"stop worker {n} ": self.stop_worker for n in range(3)},
             **{f"suspend until replaced {n} ": self.suspend_until_replaced for n in range(4)},
             "retry run ": self.retry_run,
-            "retry partition ": self.retry_partition,
+            "retry partition ": partial(self.retry_partition, PartitionStatus.FAILED),
+            "reprocess partition ": partial(self.retry_partition, PartitionStatus.SUCCESS),
             "mark terminal ": self.mark_terminal,
             "restock ": lambda _process: absent.clear(),
             "run out ": lambda _process: absent.update(tiles),
@@ -88,12 +89,22 @@ class QueueOperators:
 
     def stop_worker(self, _process: Process) -> None:
         """Ask a worker to stop: it ends its run, or returns it when the drain time is over."""
-        worker = self.world.processes["worker-0"]
+        found = self.find_busy(mistakes=0.2)
+        worker = self.world.processes["worker-0"] if found is None else found[0]
         if worker.alive and worker.data.get("stopping_s") == inf:
             self.scenario.stops.note_signal(worker, lambda: worker.data.get("stops", 0))
             worker.data["stopping_s"] = self.world.time_s
             self.scenario.work.submitted.set()
             self.world.call_later(DRAIN_S, partial(self.end_sleep, worker))
+
+    def find_busy(self, *, mistakes: float) -> tuple[Process, Run] | None:
+        """Return a worker as soon as one is busy, and its run."""
+        run = self._pick_by_status("runs", [RunStatus.PROCESSING], mistakes=mistakes)
+        owner = None if run is None else run.lease_owner
+        for process in self.world.processes.values():
+            if owner is not None and process.data.get("worker") == owner:
+                return process, run
+        return None
 
     def end_sleep(self, worker: Process) -> None:
         """End the sleep of a worker whose drain time is over, as its clock does it."""
@@ -107,12 +118,10 @@ class QueueOperators:
 
     def suspend_until_replaced(self, _process: Process) -> None:
         """Close the lid of a laptop whose worker is busy until another one has its run."""
-        run: Run | None = self._pick_by_status("runs", [RunStatus.PROCESSING], mistakes=0.0)
-        owner = None if run is None else run.lease_owner
-        processes = self.world.processes.values()
-        process = next((one for one in processes if one.data.get("worker") == owner), None)
-        if run is None or process is None:
+        found = self.find_busy(mistakes=0.0)
+        if found is None:
             return
+        process, run = found
         process.stopped_until_s = self.world.time_s + SUSPENDED_S_MAX
 
         def resume() -> None:
@@ -146,8 +155,9 @@ class QueueOperators:
         control.submit(job, actor=Actor.OPERATOR)
         control.retry_now(run.run_id, reason="simulated", by="ann")
 
-    def retry_partition(self, process: Process) -> None:
-        partition = self.pick_partition(PartitionStatus.FAILED, PartitionStatus.SUCCESS)
+    def retry_partition(self, status: PartitionStatus, process: Process) -> None:
+        """Retry a partition; sometimes twice, and sometimes by mistake."""
+        partition = self.pick_partition(status)
         if partition is None:
             return
         partitions = self.scenario.create_partitions(process)
