@@ -16,7 +16,13 @@ from greenlet import getcurrent
 
 from simulation.faults import NO_PLAN, Fault, FaultKind, FaultPlan, PortKind
 from simulation.scheduler import START_S, Killed, Process, Scheduler, Task
-from tileferry.domain.errors import InvalidValueError, MisuseError, TileManagerError
+from tileferry.domain.errors import (
+    IllegalTransitionError,
+    InvalidValueError,
+    MisuseError,
+    TileManagerError,
+)
+from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import TileId
 
 if TYPE_CHECKING:
@@ -137,7 +143,7 @@ class World(Scheduler):
     def note_failure(self, process: Process, error: BaseException) -> None:
         """Note with which error a process ended: one that an operator can understand, or a bug."""
         super().note_failure(process, error)
-        if isinstance(error, DEFECTS) or not isinstance(error, EXPECTED):
+        if _is_defect(error):
             where = traceback.extract_tb(error.__traceback__)[-1]
             self.fail(
                 "error",
@@ -294,6 +300,13 @@ class World(Scheduler):
             work = self.actions[fault.action]
             name = f"operator-{fault.number}"
             self.start_process(Process(name=name, main=work, restarts=False))
+
+
+def _is_defect(error: BaseException) -> bool:
+    """Return whether nobody should be told this; operators are told what they may not do now."""
+    if isinstance(error, IllegalTransitionError):
+        return error.actor != Actor.OPERATOR
+    return isinstance(error, DEFECTS) or not isinstance(error, EXPECTED)
 
 
 def _settle(result: Any) -> Any:

@@ -64,16 +64,18 @@ class StopChecker(Checker):
         ``count_stops`` returns how often it has obeyed. A fault meanwhile may delay that.
         """
         world, stops, generation = self.world, count_stops(), process.generation
+        signalled_s = world.time_s
         faults = world.fault_pairs.total()
-        if world.faults_over_s > world.time_s or process.stopped_until_s > world.time_s:
+        if max(world.faults_over_s, process.stopped_until_s) > signalled_s:
             return
 
         def look() -> None:
             world.checks += 1
             is_restarted = process.generation > generation
             has_stopped = is_restarted or not process.alive or count_stops() > stops
+            was_suspended = process.stopped_until_s > signalled_s
             self.require(
-                has_stopped or world.fault_pairs.total() > faults,
+                has_stopped or was_suspended or world.fault_pairs.total() > faults,
                 f"{process.name} does not stop within {self.grace_s:.0f} s",
             )
 

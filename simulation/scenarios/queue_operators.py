@@ -125,7 +125,7 @@ class QueueOperators:
         process.stopped_until_s = self.world.time_s + SUSPENDED_S_MAX
 
         def resume() -> None:
-            process.stopped_until_s = 0.0
+            process.stopped_until_s = self.world.time_s
             self.world.resume(process)
 
         # Soon after the other worker has begun.

@@ -52,15 +52,19 @@ def test_every_claimed_invariant_has_a_checker_or_a_reason_why_not() -> None:
             assert (ROOT / path).is_file(), f"{number}: {path} does not exist"
 
 
-@pytest.mark.parametrize(("restarts", "stops", "reported"), [(0, 3, 1), (0, 4, 0), (1, 0, 0)])
+@pytest.mark.parametrize(
+    ("restarts", "stops", "suspended_until_s", "reported"),
+    [(0, 3, 0.0, 1), (0, 4, 0.0, 0), (1, 0, 0.0, 0), (0, 3, 5.0, 0)],
+)
 def test_process_that_goes_on_after_its_grace_is_reported(
-    restarts: int, stops: int, reported: int
+    restarts: int, stops: int, suspended_until_s: float, reported: int
 ) -> None:
     world = World(0)
     process = Process(name="worker", main=lambda _process: world.wait(20.0))
     world.start_process(process)
     counts = iter([3, stops])
-    StopChecker(world, 10.0).note_signal(process, lambda: next(counts))
+    StopChecker(world, 10.0).note_signal(process, lambda: next(counts, stops))
     process.generation += restarts
+    process.stopped_until_s = suspended_until_s
     world.run(liveness_s=60.0)
     assert (world.violation is not None) == bool(reported)
