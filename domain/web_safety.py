@@ -1,6 +1,6 @@
 """The rules that keep the web console safe: hosts, origins, sessions, roles and rates.
 
-They decide from what a request says; nothing here reads a clock or makes a secret.
+They decide from the request alone; nothing here reads a clock or generates a secret.
 """
 
 import hmac
@@ -30,7 +30,7 @@ _CLIENTS_MAX = 4_096
 
 
 class Role(StrEnum):
-    """What a session may do: a viewer only reads."""
+    """A viewer reads; an operator also changes things."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -49,7 +49,7 @@ class Refusal(StrEnum):
     RATE = "too many requests; try again later"
 
 
-# who may listen where
+# listening
 
 
 def check_exposure(host: str, *, has_token: bool, has_tls: bool) -> None:
@@ -83,8 +83,8 @@ def parse_host(header: str) -> str | None:
 class AllowedHosts:
     """The names that a request may address.
 
-    A page of another site whose name was changed to resolve to this machine (DNS rebinding) is
-    refused by its own name. An IP address is no name, so it is safe where others may connect.
+    This prevents DNS rebinding: a site whose name was changed to resolve to this machine sends
+    its own name as the host. An IP address cannot be rebound, so any is allowed beyond loopback.
     """
 
     names: frozenset[str]
@@ -130,7 +130,7 @@ def is_same_origin(*, origin: str | None, fetch_site: str | None, own_origin: st
 
 @frozen(kw_only=True)
 class Session:
-    """Somebody who is logged in."""
+    """A logged-in user, and how long the login lasts."""
 
     actor: str = field(validator=text)
     role: Role
@@ -141,7 +141,7 @@ class Session:
 
 @frozen
 class SessionSigner:
-    """Turns sessions into cookies and back; a changed, foreign or expired one is refused."""
+    """Turns sessions into cookies and back; refuses changed, foreign and expired ones."""
 
     key: bytes = field(repr=False)
 
@@ -152,7 +152,7 @@ class SessionSigner:
         return f"{body}.{self._sign('session', body)}"
 
     def open(self, cookie: str, *, now_s: float) -> Session | None:
-        """Return the session of a cookie, if it is ours and not over."""
+        """Return the session of a cookie, if we signed it and it has not expired."""
         body, _, signature = cookie.partition(".")
         if len(cookie) > SESSION_CHARS_MAX or not cookie.isascii():
             return None
@@ -194,7 +194,7 @@ class AccessTokens:
         return self.operator is not None or self.viewer is not None
 
     def find_role(self, presented: str) -> Role | None:
-        """Return the role of a token; it takes the same time for any wrong one."""
+        """Return the role of a token; the time that this takes does not depend on the token."""
         found = None
         for role, token in ((Role.VIEWER, self.viewer), (Role.OPERATOR, self.operator)):
             if token is not None and hmac.compare_digest(
@@ -224,10 +224,10 @@ def check_change(
 
 @define
 class RateLimiter:
-    """Limits how often each client does something; it remembers a bounded number of clients."""
+    """Limits the rate of each client; remembers a bounded number of clients."""
 
     limit: RetryBudget
-    """A full bucket: how many at once, and how many per second after that."""
+    """A full bucket: the burst, and the rate after it."""
     _buckets: "OrderedDict[str, RetryBudget]" = field(factory=OrderedDict, init=False)
 
     def admit(self, client: str, *, now_s: float) -> bool:

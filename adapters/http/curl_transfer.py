@@ -1,7 +1,7 @@
 """One request and its response, as libcurl transfers it.
 
-The limits that libcurl does not have are checked here while the response arrives; whether it is
-accepted is decided by its reader, as for other transports.
+Limits that libcurl does not have are checked here while the response arrives. As for other
+transports, the reader of the response decides whether to accept it.
 """
 
 import re
@@ -30,13 +30,13 @@ _STATUS_LINE = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})")
 _SHORT_LINE_BYTES = 128
 
 
-@define(eq=False, repr=False)  # it has the key
+@define(eq=False, repr=False)  # it contains the key
 class CurlTransfer:
-    """One request and its response. The object is used again for later requests."""
+    """One request and its response. The object is reused for later requests."""
 
     handle: Any
     token: object = None
-    """What the caller knows the transfer by."""
+    """Identifies the transfer for the caller."""
     error: Exception | None = None
     started_s: float = 0.0
     _url: str = ""
@@ -87,13 +87,13 @@ class CurlTransfer:
             self._parts_merged = merge_parts(self._parts, self._parts_merged)
 
     def forgive(self, since_s: float, now_s: float) -> None:
-        """Do not count a time in which nobody looked for what had arrived."""
+        """Do not count a time in which the sockets were not polled."""
         seconds = now_s - max(since_s, self.started_s)
         self.started_s += seconds
         self._active_s += seconds
 
     def find_problem(self, now_s: float, timeout_s: float) -> Exception | None:
-        """Return why the response must not go on, if it must not."""
+        """Return the error to abort the response with, if it exceeds a limit."""
         size = self.handle.getinfo(pycurl.SIZE_DOWNLOAD_T)
         seen = (len(self._head), size)
         elapsed_s = now_s - self.started_s
@@ -109,9 +109,9 @@ class CurlTransfer:
         if not is_body:
             return self._find_slowness(None, elapsed_s)
         if self.status != HTTPStatus.OK and elapsed_s > EXCERPT_S:
-            return CurlError(pycurl.E_OPERATION_TIMEDOUT, "the body of an error is slow")
+            return CurlError(pycurl.E_OPERATION_TIMEDOUT, "the body of an error response is slow")
         if size > count_useful_bytes(self, self._limits):
-            return CurlError(pycurl.E_WRITE_ERROR, "the body is of no use")
+            return CurlError(pycurl.E_WRITE_ERROR, "the rest of the body is not needed")
         return self._find_slowness(size, elapsed_s)
 
     def _find_slowness(self, size: int | None, elapsed_s: float) -> Exception | None:

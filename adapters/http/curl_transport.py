@@ -18,15 +18,15 @@ from tileferry.adapters.http.transport import ResponseLimits
 _CHECK_S = 0.05
 """How often the transfers in progress are checked against the limits on time and rate."""
 _CONNECT_S_MAX = 3_600
-"""libcurl's own limit; ours is checked with the others, and does not count a caller's absence."""
+"""A backstop; our own connect timeout is checked with the other limits, see ``_AWAY_S``."""
 _AWAY_S = 0.02
-"""The time of transfers is not used up while what has arrived is not looked for, if longer."""
+"""A longer pause between two polls is not counted against the transfers."""
 _BUFFER_BYTES = 256 * 1024
 
 
 @define(eq=False, repr=False)
 class CurlTransfers:
-    """Transfers in progress, in one thread at a time; connections are kept and used again."""
+    """Transfers in progress, used by one thread at a time; connections are reused."""
 
     _create_handle: Callable[[], Any]
     _timeout_s: float
@@ -35,10 +35,10 @@ class CurlTransfers:
     _idle: list[CurlTransfer] = field(factory=list)
     _active: set[CurlTransfer] = field(factory=set)
     _timer_s: float = float("inf")
-    """When libcurl wants to be called without an event."""
+    """When libcurl wants to be called even without an event."""
     _check_s: float = 0.0
     _looked_s: float = float("inf")
-    """When it was last asked what had arrived."""
+    """Time of the last poll."""
 
     def __attrs_post_init__(self) -> None:
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch_socket)
@@ -72,14 +72,14 @@ class CurlTransfers:
             looked_s = self._looked_s = time.monotonic()
             for descriptor, event in events:
                 self._multi.socket_action(descriptor, _EVENTS[event & _IN_OUT])
-            # What arrived while these were handled is not known yet, and no reason to give up.
+            # Judge by the time of the poll: data that arrived since is not read yet.
             ended = self._collect_ended(looked_s)
             now_s = time.monotonic()
             if ended or now_s >= end_s:
                 return ended
 
     def _forgive_absence(self, now_s: float) -> None:
-        """Do not count against the transfers that the last look at the sockets was long ago."""
+        """Do not count a long time since the last poll against the transfers."""
         if now_s - self._looked_s > _AWAY_S:
             for transfer in self._active:
                 transfer.forgive(self._looked_s, now_s)
@@ -149,7 +149,7 @@ _WANTED = {
 }
 
 
-@define(repr=False)  # it has the key
+@define(repr=False)  # it contains the key
 class CurlTransport:
     """Sends requests through libcurl, with the same rules as ``new_client``. Thread-safe."""
 
@@ -192,14 +192,14 @@ class CurlTransport:
         return [*self._headers, *(f"{name}: {text}" for name, text in added.items())]
 
     def borrow(self) -> CurlTransfers:
-        """Return transfers for one thread, with the connections of an earlier one if there are."""
+        """Return transfers for one thread; they reuse open connections if there are any."""
         try:
             return self._unused.pop()
         except IndexError:
             return CurlTransfers(self._create_handle, self._address.timeout_s)
 
     def give_back(self, transfers: CurlTransfers) -> None:
-        """Take back transfers, so that their connections are used again."""
+        """Take back transfers, so that their connections can be reused."""
         transfers.abort()
         if self._closed:
             transfers.close()
@@ -222,14 +222,14 @@ class CurlTransport:
 def _find_authorities(address: ProviderAddress) -> dict[int, object]:
     """Return the options with the certificates to trust: the ones that Python trusts.
 
-    libcurl comes with OpenSSL, and with the places of another system's certificates.
+    libcurl's wheel contains OpenSSL with the certificate paths of the system that built it.
     """
     create_tls_context(address)  # reports an invalid certificate file
     if not address.url.lower().startswith("https:"):
         return {}
     places = ssl.get_default_verify_paths()
     options: dict[int, object] = {}
-    if places.capath:  # ``None`` if there is no such place
+    if places.capath:  # ``None`` if the folder does not exist
         options[pycurl.CAPATH] = places.capath
     if address.ca_file is not None:
         system = Path(places.cafile).read_bytes() if places.cafile else b""

@@ -31,7 +31,7 @@ TileTransport: TypeAlias = Transport | CurlTransport
 
 
 class TileCalls(Protocol):
-    """What a kind of provider says about its tile requests."""
+    """How a kind of provider sends tile requests and reads responses."""
 
     @property
     def lane(self) -> TileTransport: ...
@@ -59,7 +59,7 @@ class TileCalls(Protocol):
 
 
 def open_fetches(calls: TileCalls) -> TileFetches:
-    """Return the way to fetch many tiles that the transport has."""
+    """Return fetches that suit the transport."""
     if isinstance(calls.lane, CurlTransport):
         return CurlTileFetches(calls, calls.lane)
     return ThreadedFetches(partial(fetch_tile, calls))
@@ -131,7 +131,7 @@ class CurlTileFetches:
 
     def _read(self, transfer: CurlTransfer) -> FetchOutcome:
         request = transfer.token
-        assert isinstance(request, TileRequest)  # noqa: S101  # as it was started
+        assert isinstance(request, TileRequest)  # noqa: S101  # set by ``send``
         calls = self._calls
         result: FetchResult
         try:
@@ -155,7 +155,7 @@ class CurlTileFetches:
 
 @define(eq=False)
 class ThreadedFetches:
-    """Fetches tiles one at a time in each of several threads, which wait for the answers."""
+    """Fetches tiles in several threads, one tile at a time in each."""
 
     _fetch: Callable[[TileRequest], FetchedTile | UnchangedTile]
     _inbox: SimpleQueue[TileRequest | None] = field(factory=SimpleQueue, init=False)

@@ -108,7 +108,7 @@ class WebApp:
         await response(scope, receive, send)
 
     def _answer_health(self, path: str) -> Response:
-        """Answer a request for metrics or health, for Prometheus and supervisors."""
+        """Answer a request for metrics or health."""
         headers = {"cache-control": "no-store"}
         try:
             with self._measuring:
@@ -141,7 +141,7 @@ class WebApp:
         return self._fail(request, 404, "Page not found", f"There is no page {printable(path)}.")
 
     async def _run(self, route: PageRoute, request: PageRequest, scope: Scope) -> Response:
-        """Run a handler in a thread; its errors become pages with the texts of the commands."""
+        """Run a handler in a thread; show its errors with the same text as on the command line."""
         if self._waiting >= _WAITING_MAX:
             return self._fail(request, 503, "Busy", "Too many pages are waiting. Try again later.")
         self._waiting += 1
@@ -159,10 +159,12 @@ class WebApp:
         try:
             response = route.handler(request)
         except TileManagerError as error:
-            response = self._fail(request, get_status(error), "It failed", describe_error(error))
+            response = self._fail(
+                request, get_status(error), "Request failed", describe_error(error)
+            )
         except Exception as error:  # noqa: BLE001  # answered with an error page, and logged
             log_crash(error)
-            text = "An internal error happened. The log has the details."
+            text = "See the log for details."
             response = self._fail(request, 500, "Internal error", text)
         return compress(response, accepted)
 

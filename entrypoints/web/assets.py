@@ -39,9 +39,9 @@ class Assets:
         self._version = digest.hexdigest()[:12]
 
     def get_url(self, name: str) -> str:
-        """Return the address of a file; it changes with the content of any file.
+        """Return the address of a file; it changes when any file changes.
 
-        One version for all: relative addresses in a style sheet or a script stay valid.
+        All files share one version, so relative addresses in style sheets and scripts stay valid.
         """
         if name not in self._assets:
             raise KeyError(name)

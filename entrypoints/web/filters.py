@@ -15,7 +15,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def read_choice(kind: type[Choice], query: Mapping[str, str], name: str) -> Sequence[Choice]:
-    """Return the chosen value of a list, or none."""
+    """Return the chosen value as a list; an empty list if the field is empty."""
     value = query.get(name, "")
     if not value:
         return ()
@@ -44,12 +44,12 @@ def read_text(query: Mapping[str, str], name: str = "text") -> str | None:
 
 
 def format_position(moment: datetime, name: str) -> str:
-    """Return the place of an item in a list that is sorted by time, for ``read_position``."""
+    """Return the position of an item in a list sorted by time, for ``read_position``."""
     return f"{moment.isoformat()}{_BETWEEN}{name}"
 
 
 def read_position(query: Mapping[str, str], name: str = "after") -> tuple[datetime, str] | None:
-    """Return where a list goes on; ``None`` for its beginning."""
+    """Return the position after which a list continues; ``None`` for its beginning."""
     value = query.get(name, "")
     if not value:
         return None
@@ -59,11 +59,11 @@ def read_position(query: Mapping[str, str], name: str = "after") -> tuple[dateti
     except ValueError:
         parsed = None
     if parsed is None or parsed.tzinfo is None or not is_name(item):
-        raise InvalidValueError(field=name, value=value, problem="is not a place in this list")
+        raise InvalidValueError(field=name, value=value, problem="is not a position in this list")
     return parsed, item
 
 
 def encode_filters(query: Mapping[str, str], names: Sequence[str], **more: str) -> str:
-    """Return the set filters as the query of an address."""
+    """Return the filters that are set, as the query of an address."""
     kept = {name: query[name] for name in names if query.get(name)}
     return urlencode({**kept, **more})

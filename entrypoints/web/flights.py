@@ -26,7 +26,7 @@ Judged = Mapping[str, tuple[FlightSummary, FlightVerdict]]
 
 
 class FlightVerdicts(Snapshot[Judged]):
-    """The verdict and the usage of every flight; with a large cache they take seconds."""
+    """The verdict and the usage of every flight; a large cache takes seconds."""
 
 
 def judge_flights(installation: Installation) -> Judged:

@@ -1,6 +1,6 @@
-"""Stands before every page and tile: checks hosts, sessions and changes, and adds headers.
+"""Checks the host, session and changes of every request, and adds headers to every response.
 
-The rules are in ``tileferry.domain.web_safety``; this reads what a request says, and acts.
+The rules are in ``tileferry.domain.web_safety``; this module reads the request and applies them.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 SESSION = "tileferry.session"
 FORM = "tileferry.form"
 HEADERS = "tileferry.headers"
-"""What the guard found, in the scope of a request."""
+"""Keys in the scope of a request, for the results of the guard."""
 CSRF_FIELD = "csrf_token"
 LOGIN_PATH = "/login"
 OPEN_PATHS = ("/static/", LOGIN_PATH, "/healthz", "/readyz")
-"""Answered without a session; they show nothing of the installation."""
+"""Answered without a session; they reveal nothing about the installation."""
 MACHINE_PATHS = ("/tiles", "/wmts", "/metrics", "/live/")
-"""Read by programs: they get an error instead of a page to log in."""
+"""Read by programs: without a session they get an error, not the login page."""
 BODY_BYTES_MAX = 1024 * 1024
 FIELDS_MAX = 5_000
 BODY_TIMEOUT_S = 10.0
@@ -74,7 +74,7 @@ _SAME_ORIGIN: Headers = ((b"cross-origin-resource-policy", b"same-origin"),)
 
 
 class RefusedRequest(Exception):  # noqa: N818  # an answer, not an error
-    """A request that is answered by the guard."""
+    """A request that the guard refuses or redirects."""
 
     def __init__(self, status: int, reason: str, headers: Headers = ()) -> None:
         super().__init__(reason)
@@ -112,14 +112,14 @@ class Guard:
             await self.app(scope, receive, send_safely)
         except RefusedRequest as refusal:
             await self._refuse(refusal, headers, send_safely)
-        except Exception as error:  # its last handler: logged, and nothing of it is shown
+        except Exception as error:  # the last handler: logged, but not shown
             log_crash(error)
             raise
 
     def _admit(
         self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]
     ) -> bytes | None:
-        """Check a request, and find its session; return the cookie of a new one."""
+        """Check a request and find its session; return the cookie of a new session."""
         host = headers.get(b"host")
         if not self.settings.hosts.permits(None if host is None else host.decode("latin-1")):
             raise _build_refusal(Refusal.HOST)
@@ -147,7 +147,7 @@ class Guard:
         session = None if cookie is None else self.settings.signer.open(cookie, now_s=now_s)
         if session is not None or method not in SAFE_METHODS:
             return session
-        # Programs present the token itself; browsers may add Basic by themselves, so it only reads.
+        # Programs send the token itself. Browsers may send Basic unasked, so it can only read.
         presented = _read_authorization(headers.get(b"authorization", b""))
         role = None if presented is None else self.settings.tokens.find_role(presented)
         return None if role is None else self.make_session("token", role)
@@ -268,7 +268,7 @@ def _read_authorization(header: bytes) -> str | None:
 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-    """Return the body of a change, which must be small and arrive in time."""
+    """Return the body of a change; refuse a large or slow one."""
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit() or int(declared) > BODY_BYTES_MAX:
         raise RefusedRequest(413, f"the form exceeds {BODY_BYTES_MAX:,} bytes")

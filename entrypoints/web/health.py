@@ -1,4 +1,4 @@
-"""Health: the checks of the doctor, repeated while somebody watches."""
+"""Health: the checks of the doctor, repeated while the page is open."""
 
 import threading
 from collections import Counter
@@ -35,7 +35,7 @@ class Finding:
 
 @define
 class HealthMonitor:
-    """Runs the checks in a thread of its own: one may wait for a provider for many seconds."""
+    """Runs the checks in its own thread, because one may wait many seconds for a provider."""
 
     config_file: Path | None = None
     findings: Sequence[CheckResult] = field(default=(), init=False)
@@ -48,7 +48,7 @@ class HealthMonitor:
         return self._is_running
 
     def refresh(self) -> None:
-        """Begin the checks unless they run or are recent."""
+        """Start the checks unless they are running or recent."""
         now = datetime.now(UTC)
         with self._guard:
             is_recent = self.checked_at is not None and now - self.checked_at < _REPEAT

@@ -1,6 +1,6 @@
-"""Live updates: fragments of pages, sent as server-sent events while somebody watches.
+"""Live updates: fragments of pages, sent as server-sent events while a page is open.
 
-A fragment is rendered once for all who watch the same one, and sent when it has changed. The
+A fragment is rendered once for all its watchers, and sent when it has changed. The
 number of watchers and of fragments is bounded.
 """
 
@@ -28,7 +28,7 @@ _HEADERS = [
 
 @define(eq=False)
 class _Channel:
-    """One fragment as its watchers see it."""
+    """One fragment and its watchers."""
 
     latest: bytes = b""
     version: int = 0
@@ -58,7 +58,7 @@ class LiveFeeds:
                 channel.changed.notify_all()
 
     async def serve(self, feed: Feed, request: PageRequest, receive: Receive, send: Send) -> None:
-        """Answer one watcher until it leaves or the server stops."""
+        """Send updates to one watcher until it disconnects or the server stops."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         watching = asyncio.ensure_future(self._send_events(feed, request, send))
         leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
@@ -77,7 +77,7 @@ class LiveFeeds:
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _watch(self, feed: Feed, request: PageRequest) -> AsyncIterator[bytes]:
-        # Forms are outside of fragments, so that two operators can share one.
+        # Fragments contain no forms, so operators can share them.
         key = (feed.name, request.session.role, tuple(sorted(request.query.items())))
         channel = self._channels.setdefault(key, _Channel())
         channel.watchers += 1
@@ -123,7 +123,7 @@ def _render(feed: Feed, request: PageRequest) -> bytes:
 
 
 def _encode_event(kind: str, text: str) -> bytes:
-    """Return an event; as JSON, the text is one line whatever it contains."""
+    """Return an event; JSON keeps any text on one line."""
     return f"event: {kind}\ndata: {json.dumps(text)}\n\n".encode()
 
 

@@ -28,7 +28,7 @@ from tileferry.entrypoints.web.site import PageRequest, PageRoute
 _PATH = "/partitions"
 _PREVIEWED_MAX = 100
 _DAYS_MAX = 366
-"""Days of one change; a longer range is for the command line, which has files for its plans."""
+"""Maximum days of one change; for longer ranges, the command line has plan files."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Select = Callable[[PartitionControl, PartitionRecords, PartitionFilter], Sequence[PartitionKey]]
 Apply = Callable[[PartitionControl, Sequence[PartitionKey], OperatorOverride], Sequence[Partition]]
@@ -36,7 +36,7 @@ Apply = Callable[[PartitionControl, Sequence[PartitionKey], OperatorOverride], S
 
 @frozen(kw_only=True)
 class _Override:
-    """What an operator may do with failed partitions."""
+    """A way to override failed partitions."""
 
     verb: str
     done: str
@@ -142,7 +142,7 @@ def _describe_plan(plan: BackfillPlan) -> Preview:
         title=f"Backfill {_count(plan.touched, 'partition')}",
         count=plan.touched,
         noun="partition",
-        plan=evolve(plan, made_at=_EPOCH).hash,  # of two equal plans, only the time differs
+        plan=evolve(plan, made_at=_EPOCH).hash,  # equal plans differ only in their time
         columns=("Days", "What happens"),
         rows=[(f"{count:,}", words) for words, count in count_actions(plan).items()],
         note=f"{wanted.source}/{wanted.customer_id}/{wanted.query_name},"
@@ -188,7 +188,7 @@ def _read_days(request: PageRequest) -> tuple[date, date]:
     first = parse_day(request.form.get("first", ""), option="first")
     last = parse_day(request.form.get("last", ""), option="last")
     if not 0 <= (last - first).days < _DAYS_MAX:
-        problem = f"must be at most {_DAYS_MAX} days, the first of which is {first}"
+        problem = f"must be 0 to {_DAYS_MAX - 1} days after {first}"
         raise InvalidValueError(field="last", value=str(last), problem=problem)
     return first, last
 

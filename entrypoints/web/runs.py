@@ -1,4 +1,4 @@
-"""Runs: a live list with filters, each with its state; retry and cancel, one or many."""
+"""Runs: a live list with filters, and each run; retry and cancel one or many."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ from tileferry.entrypoints.web.site import Feed, Page, PageRequest, PageRoute
 _PATH = "/runs"
 _ROWS_MAX = 50
 _BULK_MAX = 500
-"""Runs that one bulk action affects; it takes some seconds."""
+"""Maximum runs of one bulk action; so many take some seconds."""
 _PREVIEWED_MAX = 100
 _AUDIT_MAX = 50
 _FILTERS = ("status", "kind", "source", "text")
@@ -159,7 +159,7 @@ def _preview(action: RunAction, request: PageRequest) -> Preview:
     runs = _select_runs(action, request)
     remarks = []
     if len(runs) == _BULK_MAX:
-        remarks.append(f"At most {_BULK_MAX} runs at a time: these are the newest. Then repeat it.")
+        remarks.append(f"Limited to the newest {_BULK_MAX} runs. Repeat for the others.")
     if len(runs) > _PREVIEWED_MAX:
         remarks.append(f"The table shows the first {_PREVIEWED_MAX}.")
     return Preview(

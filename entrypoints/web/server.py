@@ -1,4 +1,4 @@
-"""Runs the site: settings become a site, and slow or endless requests are cut off."""
+"""Runs the site, and cuts off slow and oversized requests."""
 
 import asyncio
 import secrets
@@ -37,7 +37,7 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout" + _CLOSE
 
 
 def build_listen_address(config: Config) -> ListenAddress:
-    """Return where to listen; raise if others could reach it without a token and TLS."""
+    """Return where to listen; raise if other machines could connect without a token and TLS."""
     serve = config.serve
     address = ListenAddress(
         host=serve.host, port=serve.port, tls_cert=serve.tls_cert, tls_key=serve.tls_key
@@ -113,7 +113,7 @@ class WebServer(HttpServer):
         await self.app(scope, receive, send)  # type: ignore[arg-type]  # uvicorn's own types
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the live updates, which would never end by themselves, then shut down."""
+        """End the live updates, which never end on their own, then shut down."""
         await self.app.feeds.stop()
         await super().shutdown(sockets)
 
@@ -122,7 +122,7 @@ class WebServer(HttpServer):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol, with limits for the size of a request's head and the time it takes.
+    """Uvicorn's protocol, with limits on the size of a request's head and on its time.
 
     Without them, a client that sends a byte now and then keeps its connection forever.
     """

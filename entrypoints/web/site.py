@@ -1,4 +1,4 @@
-"""What all pages share: the installation, the templates, and the declaration of a page."""
+"""Shared by all pages: the installation, the templates, and the declaration of a page."""
 
 import gzip
 import logging
@@ -22,7 +22,7 @@ from tileferry.entrypoints.web.assets import Assets
 
 _LOGGER = logging.getLogger("tileferry.web")
 PAGE_THREADS = 8
-"""Pages and tiles have threads of their own, so that a slow page does not delay the map."""
+"""Pages and tiles use separate threads, so that a slow page does not delay the map."""
 _GZIP_BYTES_MIN = 1_000
 _FLASHES_MAX = 1_000
 _SEE_OTHER = 303
@@ -31,7 +31,7 @@ State = TypeVar("State")
 
 @frozen(kw_only=True)
 class SiteSettings:
-    """How the site is offered, from the configuration and the options."""
+    """The settings of the site, from the configuration and the options."""
 
     config: Config
     config_file: Path | None = None
@@ -40,14 +40,14 @@ class SiteSettings:
     tokens: AccessTokens
     signer: SessionSigner = field(repr=False)
     operator: str
-    """Who acts in a session without a login."""
+    """The actor of a session without a login."""
     read_only: bool = False
     has_tls: bool = False
     port: int = 0
 
     @property
     def cookie_name(self) -> str:
-        """With the port: browsers share the cookies of a host between its ports."""
+        """Contains the port, because browsers share the cookies of a host between its ports."""
         return f"__Host-tileferry-{self.port}" if self.has_tls else f"tileferry-{self.port}"
 
 
@@ -105,7 +105,7 @@ class PageRequest:
 
 
 Handler: TypeAlias = Callable[[PageRequest], Response]
-"""Runs in a thread of its own, so it may wait for the database."""
+"""Runs in a thread, so it may wait for the database."""
 
 
 @frozen
@@ -119,7 +119,7 @@ class PageRoute:
 
 @frozen(kw_only=True)
 class Feed:
-    """A fragment of a page that is sent again whenever it changes, while somebody watches."""
+    """A fragment of a page that is sent again whenever it changes, while the page is open."""
 
     name: str
     render: Callable[[PageRequest], str]
@@ -139,7 +139,7 @@ class Page:
 
 @define(kw_only=True)
 class Site:
-    """An open site: pages are rendered and tiles are read while its server runs."""
+    """The pages, their templates, and the state that they share while the server runs."""
 
     installation: Installation
     settings: SiteSettings
@@ -180,7 +180,7 @@ class Site:
         return next((one for page in self.pages for one in page.feeds if one.name == name), None)
 
     def get_state(self, kind: type[State], build: Callable[[], State]) -> State:
-        """Return what a page keeps between requests, by its class; built on first use."""
+        """Return the state that a page keeps between requests, by its class; build it first."""
         with self._guard:
             state = self._states.setdefault(kind, None) or build()
             self._states[kind] = state
@@ -200,7 +200,7 @@ class Site:
 
 
 def log_crash(error: BaseException) -> None:
-    """Log an error that should not happen; what it quotes is escaped."""
+    """Log an unexpected error; control characters in it are escaped."""
     for line in traceback.format_exception(error):
         _LOGGER.error("%s", printable(line, limit=2_000), extra={"kind": "web.crash"})
 

@@ -1,4 +1,4 @@
-"""Results that take too long for a request: computed beside the pages, while somebody watches."""
+"""Results that take too long for a request: computed in the background while a page is open."""
 
 import threading
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from tileferry.entrypoints.web.site import log_crash
 
 Result = TypeVar("Result")
 _FIRST_WAIT_S = 0.08
-"""How long a page waits for the first result; small installations have it by then."""
+"""How long a page waits for the first result; enough for small installations."""
 
 
 @define
 class Snapshot(Generic[Result]):
-    """The newest result of a slow computation, and its age.
+    """The newest result of a slow computation, and its time.
 
     A page keeps one by ``request.site.get_state``, under a class of its own.
     """
@@ -34,7 +34,7 @@ class Snapshot(Generic[Result]):
     _is_running: bool = field(default=False, init=False)
 
     def get(self) -> Result | None:
-        """Return the result, and begin a new computation if it is old; ``None`` for the first."""
+        """Return the newest result, or ``None`` if there is none yet; recompute an old one."""
         now = datetime.now(UTC)
         with self._guard:
             is_recent = self.taken_at is not None and now - self.taken_at < self.repeat
@@ -54,7 +54,7 @@ class Snapshot(Generic[Result]):
             problem = describe_error(error)
         except Exception as error:  # noqa: BLE001  # shown on the page, and logged
             log_crash(error)
-            problem = "An internal error happened. The log has the details."
+            problem = "internal error; see the log"
         finally:
             with self._guard:
                 self.result, self.problem = result, problem

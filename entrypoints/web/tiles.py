@@ -1,4 +1,4 @@
-"""Tiles by their address: ``/tiles/{layer}/{z}/{x}/{y}``, straight on ASGI because it is hot.
+"""Tiles by their address: ``/tiles/{layer}/{z}/{x}/{y}``, directly on ASGI for speed.
 
 A layer is a source, or ``merged``: the freshest tile of any source.
 """
@@ -27,13 +27,13 @@ from tileferry.entrypoints.web.wmts import parse_place
 
 TILE_THREADS = 8
 BATCHES_MAX = 1
-"""Batches of jobs at a time; the other threads are for the jobs that are not as usual."""
+"""Concurrent batches; the other threads answer the jobs that a batch leaves."""
 BATCH_JOBS_MAX = 64
 CONTENT_TYPES = {"png": b"image/png", "jpg": b"image/jpeg", "webp": b"image/webp"}
 _OTHER = b"application/octet-stream"
 """Never a type that a browser would run or show as a page."""
 BLANK_QUERY = b"missing=blank"
-"""Used by our own map: a missing tile is an empty picture."""
+"""Sent by our own map, to get an empty picture for a missing tile."""
 _NOT_FOUND = 404
 _SEND_TIMEOUT_S = 60.0
 _PATH = re.compile(
@@ -61,12 +61,12 @@ class TileJob(NamedTuple):
 
 
 _LEFT = TileAnswer(0, [], b"")
-"""Stands for a job that is answered alone."""
+"""The answer of a job that its batch left."""
 
 
 @define(eq=False)
 class TileQueue:
-    """Hands the jobs that wait to a thread, all at once: switching threads costs as much as a tile.
+    """Hands all waiting jobs to one thread, because switching threads costs as much as a tile.
 
     Used from the event loop only; the threads get a list and return a list.
     """
@@ -74,7 +74,7 @@ class TileQueue:
     threads: ThreadPoolExecutor
     answer_many: "Callable[[Sequence[TileJob]], Sequence[TileAnswer | None]]"
     answer: Callable[[TileJob], TileAnswer]
-    """Answers a job that the other function leaves."""
+    """Answers a job for which ``answer_many`` returned ``None``."""
     _waiting: "list[tuple[TileJob, asyncio.Future[TileAnswer]]]" = field(factory=list, init=False)
     _running: int = field(default=0, init=False)
 
@@ -160,7 +160,7 @@ class TileEndpoint:
             ],
         }
         body = b"" if method == "HEAD" else answer.body
-        async with asyncio.timeout(_SEND_TIMEOUT_S):  # a reader that stalls must not keep the tile
+        async with asyncio.timeout(_SEND_TIMEOUT_S):  # a stalled client must not keep it
             await send(start)
             await send({"type": "http.response.body", "body": body})
 
@@ -172,9 +172,9 @@ class TileEndpoint:
         return path.startswith("/wmts") and parse_place(path, query) is not None
 
     def _answer_many(self, jobs: "Sequence[TileJob]") -> "Sequence[TileAnswer | None]":
-        """Return the answers of jobs that are as usual: the tiles of sources that are stored.
+        """Return the answers of the common jobs: stored tiles of single sources.
 
-        One query finds all of them: under load, this halves the processor time of a tile.
+        One query finds them all; under load, this halves the processor time of a tile.
         """
         wanted: dict[int, TileId] = {}
         for number, job in enumerate(jobs):
@@ -190,7 +190,7 @@ class TileEndpoint:
                 if found is not None:
                     answers[number] = self._answer_found(found, jobs[number].headers)
         except TileManagerError:
-            pass  # each of the rest is answered alone, with its own error
+            pass  # the rest are answered one by one, with their own errors
         return answers
 
     def _answer_found(self, found: FoundTile, headers: Mapping[bytes, bytes]) -> TileAnswer | None:
@@ -227,7 +227,7 @@ class TileEndpoint:
     def _answer_tile(
         self, layer: str, zoom: int, x: int, y: int, headers: Mapping[bytes, bytes]
     ) -> TileAnswer:
-        """Return a tile, or why there is none."""
+        """Return a tile, or the reason why it is missing."""
         TileId(source=layer, zoom=zoom, x=x, y=y)  # raises for a place that does not exist
         if b"if-none-match" in headers:
             found = self._service.find(layer, zoom, x, y)
@@ -268,7 +268,7 @@ class TileEndpoint:
         return build_error(_NOT_FOUND, missing.reason.value, missing.detail)
 
     def _build_blank(self, answer: TileAnswer) -> TileAnswer:
-        """Return an empty picture instead of an error, which browsers would report one by one."""
+        """Return an empty picture, because browsers report every error in their console."""
         reason = json.loads(answer.body)["reason"].encode()
         picture = self.site.assets.read("empty.png")
         headers = [(b"content-type", CONTENT_TYPES["png"]), (b"x-tile-missing", reason), _NO_STORE]

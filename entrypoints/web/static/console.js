@@ -14,11 +14,11 @@ function toggleTheme() {
 }
 $$("[data-theme-toggle]").forEach((button) => button.addEventListener("click", toggleTheme));
 
-// at phone width the navigation scrolls: show where we are
+// at phone width the navigation scrolls: show the current page
 
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-// live updates: the server renders a fragment again, and escapes what is in it
+// live updates: the server renders and escapes the fragments
 
 function watch(element) {
   const source = new EventSource(element.dataset.live);
@@ -45,8 +45,8 @@ $$("form[data-auto] select, form[data-auto] input").forEach((field) =>
 
 // the map
 
-// Tiles as Leaflet shows them, except for two things: where nothing is stored nothing is asked for,
-// and unloaded tiles get a picture of ours, because Leaflet's is a data: address, which the CSP forbids.
+// Leaflet's tile layer, with two differences: it requests only tiles within the stored range, and
+// unloaded tiles get our empty picture, because Leaflet's is a data: URL, which the CSP forbids.
 function makeTileLayer(layer, emptyImage) {
   const Tiles = L.TileLayer.extend({
     getTileUrl(place) {

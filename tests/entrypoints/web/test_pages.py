@@ -89,7 +89,7 @@ def test_bulk_cancel_asks_for_the_count(
     page.goto(f"{site.url}/runs")
     page.get_by_label("Source").select_option("storm")
     page.wait_for_url("**source=storm**")
-    page.get_by_role("button", name="Cancel unfinished…").click()
+    page.get_by_role("button", name="Cancel unfinished runs…").click()
     page.get_by_label("Reason").fill("a storm")
     page.get_by_label("Type 12 to confirm").fill("12")
     page.get_by_role("button", name="Cancel 12 runs").click()
@@ -103,7 +103,7 @@ def test_giveup_shows_its_picture_and_sql(site: RunningSite, page: "Page") -> No
     give_up_tile(site.installation, tile_id, "F20", "blurred")
     page.goto(f"{site.url}/giveups?flight=F20")
     page.wait_for_function("document.querySelector('.gallery img').naturalWidth === 256")
-    page.get_by_text("SQL to reopen it").click()
+    page.get_by_text("SQL to reopen").click()
     page.get_by_text("UPDATE tiles SET voting_status = 'pending'").wait_for()
     assert page.get_by_role("button").all_inner_texts() == ["◐", "Filter"]
 

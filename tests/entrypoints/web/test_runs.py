@@ -145,7 +145,7 @@ def test_bulk_action_is_bounded(
     monkeypatch.setattr(runs_page, "_PREVIEWED_MAX", 2)
     preview = post_form(client, "/runs/cancel", {"source": "many"}).text
     assert "Cancel 3 runs" in preview
-    assert "At most 3 runs at a time" in preview
+    assert "Limited to the newest 3 runs" in preview
     assert "The table shows the first 2." in preview
 
 
