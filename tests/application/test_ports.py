@@ -20,7 +20,7 @@ from tileferry.application.ports.raw_partitions import (
     refuse_sealed,
 )
 from tileferry.application.ports.tiles import TileMetadataStore
-from tileferry.application.ports.work import PartitionFilter
+from tileferry.application.ports.work import PartitionFilter, PartitionQuery
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.partitions import PartitionStatus, enqueue
 from tileferry.domain.runs import RunId
@@ -120,3 +120,8 @@ def test_time_of_a_past_day_stops_at_its_end() -> None:
 def test_no_audit_event_waits_unless_it_is_said() -> None:
     figures = StorageFigures(cache_bytes=1, budget_bytes=2, free_bytes=3, reserve_bytes=4)
     assert figures.outbox_bytes == {}
+
+
+def test_query_of_partitions_is_written_as_their_common_path() -> None:
+    query = PartitionQuery(source="sat", customer_id="acme", query_name="north")
+    assert str(query) == "sat/acme/north"

@@ -14,6 +14,7 @@ from tileferry.domain.runs import (
     RunKind,
     RunStatus,
     SourceGate,
+    WorkerId,
     admit_due_retries,
     compute_wait_s,
     get_queue_key,
@@ -138,6 +139,18 @@ def test_wait_until_the_first_run_may_start() -> None:
     ]
     assert compute_wait_s([later, NEW], NOW, gates) == 90.0
     assert compute_wait_s([NEW, evolve(NEW, source="sat")], NOW, gates) == 0.0
+
+
+def test_run_with_an_expired_lease_counts_as_due() -> None:
+    held = evolve(
+        NEW,
+        status=RunStatus.PROCESSING,
+        lease_owner=WorkerId("w"),
+        lease_epoch=1,
+        lease_expires_at=NOW,
+    )
+    assert compute_wait_s([held], NOW - SECOND) is None
+    assert compute_wait_s([held], NOW) == 0.0
 
 
 @given(st.floats(0, 100), st.integers(0, 200))
