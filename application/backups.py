@@ -1,8 +1,8 @@
 """Create, verify and restore backups of an installation.
 
-A backup can be created while a download runs. The order keeps the promise of the cache (a journaled
-tile has its row, and a row has its bytes): journals are copied first, then the database as of one
-moment, then the bytes, which are only added to. Nothing is removed until its copy is made.
+A backup can be created while a download runs. The order of copying keeps the invariant of the cache
+(a journaled tile has its row, and a row has its bytes): journals first, then a snapshot of the
+database, then the bytes, which are append-only. Nothing is removed before it is copied.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ from tileferry.domain.errors import BackupError, InvalidValueError, StorageError
 
 @frozen(kw_only=True)
 class DamagedFile:
-    """A file of a backup that is not as it was written."""
+    """A file of a backup that is damaged, missing or not listed."""
 
     path: str
     problem: str
@@ -53,20 +53,20 @@ class DamagedFile:
 
 @define(kw_only=True)
 class BackupReport:
-    """What a verification of a backup found."""
+    """The result of verifying a backup."""
 
     manifest: BackupManifest
     damage: BoundedList[DamagedFile] = field(factory=BoundedList)
 
     @property
     def sound(self) -> bool:
-        """Whether every byte is as it was written."""
+        """Whether every byte is intact."""
         return not self.damage.count
 
 
 @frozen(kw_only=True)
 class RestoreReport:
-    """What a restored installation is like."""
+    """The result of verifying a restored installation."""
 
     manifest: BackupManifest
     cache: VerificationReport
@@ -80,12 +80,12 @@ class RestoreReport:
 
 @define(kw_only=True)
 class Backups:
-    """The use cases."""
+    """Creates, verifies and restores backups."""
 
     store: BackupStore
     files: InstallationFiles
     database: Callable[[], DatabaseCopies]
-    """Opens the database; a verification does not need it."""
+    """Opens the database; ``verify`` does not call it."""
     clock: Clock
     version: str
     """The version of the product."""
@@ -94,7 +94,7 @@ class Backups:
     progress: ProgressListener = NULL_LISTENER
 
     def create(self, place: PurePath) -> BackupManifest:
-        """Copy the installation, read the copy back, and give it its name."""
+        """Copy the installation, verify the copy, and give it its final name."""
         database = self.database()
         with (
             self.files.keep_segments(),
@@ -120,7 +120,7 @@ class Backups:
         return manifest
 
     def verify(self, place: PurePath) -> BackupReport:
-        """Compare every byte of a backup with what was written; nothing is restored."""
+        """Compare every byte of a backup with its checksums; restore nothing."""
         with self.store.open(place) as backup:
             report = BackupReport(manifest=backup.manifest)
             for damaged in self._iter_damage(backup.manifest, backup):
@@ -178,7 +178,7 @@ class Backups:
             self.progress(ItemsProcessed(task=Task.VERIFY_BACKUP, total=manifest.files))
         sums = (hashed.hexdigest(), listed, size_bytes)
         if sums != (manifest.files_sha256, manifest.files, manifest.size_bytes):
-            yield DamagedFile(path=LISTING, problem="is not the list that the manifest describes")
+            yield DamagedFile(path=LISTING, problem="does not match the manifest")
         extra = content.count_files() - listed
         if extra > 0:
             yield DamagedFile(path=".", problem=f"{extra} files are not listed")
@@ -205,7 +205,7 @@ class _Copy:
 
 
 def _find_problem(file: BackupFile, backup: BackupContent) -> str | None:
-    """Return how a file differs from what was written; ``None`` if it does not."""
+    """Return how a file differs from its listing; ``None`` if it does not."""
     hashed, size_bytes = sha256(), 0
     try:
         for chunk in backup.iter_content(file.path):

@@ -2,7 +2,7 @@
 
 A backup is a folder. ``files.jsonl`` has one line for each of its files, and ``manifest.json`` has
 the number, the size and the checksum of that list. The manifest is written last and has a checksum
-of its own, so every changed, missing and added byte is found.
+of its own, so every changed, missing or added byte is detected.
 """
 
 import re
@@ -68,7 +68,7 @@ class BackupFile:
 
 @frozen(kw_only=True)
 class DatabaseFacts:
-    """What the database was like at the moment that a backup describes."""
+    """The state of the database in the snapshot of a backup."""
 
     schema_revision: str = field(validator=text)
     server_version: str = field(validator=text)
@@ -79,7 +79,7 @@ class DatabaseFacts:
 
 @frozen(kw_only=True)
 class BackupManifest:
-    """What a backup holds. It exists only in a complete backup."""
+    """Describes the content of a backup. Only a complete backup has one."""
 
     created_at: datetime = field(validator=aware)
     created_by: str = field(validator=text)

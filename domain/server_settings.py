@@ -20,7 +20,7 @@ class ServerSettings:
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether there is nothing to tell about the server."""
+        """Whether there is nothing to report about the server."""
         is_durable = self.fsync and self.full_page_writes and self.synchronous_commit
         return is_durable and not (self.is_replica or self.is_read_only or self.is_pooled)
 

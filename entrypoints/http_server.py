@@ -1,4 +1,4 @@
-"""Runs an HTTP server of ours: binds, announces its address, and stops cleanly and quickly."""
+"""Runs an HTTP server: binds, announces its address, and stops cleanly and quickly."""
 
 import asyncio
 import logging
@@ -33,8 +33,8 @@ class ListenAddress:
             raise InvalidValueError(
                 field="--tls-cert, --tls-key",
                 value=(self.tls_cert, self.tls_key),
-                problem="go together",
-                remedy="give both, or neither",
+                problem="must be given together",
+                remedy="give both or neither",
             )
 
     @property
@@ -70,7 +70,7 @@ class HttpServer(uvicorn.Server):
             self.release()
 
     def release(self) -> None:
-        """Close what the application uses; called once, when it serves no more."""
+        """Close the resources of the application; called once, after the server has stopped."""
 
     def stop(self) -> None:
         """Request a stop; thread-safe."""
@@ -99,8 +99,8 @@ def _bind(address: ListenAddress) -> socket.socket:
         raise InvalidValueError(
             field="--host, --port",
             value=f"{address.host}:{address.port}",
-            problem=f"cannot be listened on: {error.strerror or error}",
-            remedy="choose another port, or 0 for any that is free",
+            problem=f"cannot listen: {error.strerror or error}",
+            remedy="choose another port, or 0 for a free one",
         ) from error
     return listener
 

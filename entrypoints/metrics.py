@@ -24,7 +24,7 @@ PATHS = ("/metrics", "/healthz", "/readyz")
 
 @define(eq=False)
 class Metrics:
-    """Everything that a process counts, and what it reads when it is scraped."""
+    """The counters of a process, and the state that it reads when it is scraped."""
 
     needed_revision: str = REVISIONS[-1]
     check: Callable[[], str | None] = lambda: None
@@ -95,6 +95,6 @@ def measure_storage(config: Config) -> StorageFigures:
 
 
 def _find_existing(path: Path) -> Path:
-    """Return the folder, or the one above it that exists: the cache may not be created yet."""
+    """Return the nearest existing folder: the cache may not have been created yet."""
     whole = path.absolute()
     return next(place for place in (whole, *whole.parents) if place.is_dir())

@@ -23,8 +23,8 @@ def parse_listen(text: str) -> ListenAddress:
         raise NotPermittedError(
             what=f"listening on {address.host}",
             problem="other machines can reach it, and it has no token and no TLS",
-            remedy="listen on 127.0.0.1, and let a proxy or an agent of this machine forward it; or"
-            " scrape `tileferry serve`, which can have both",
+            remedy="listen on 127.0.0.1 and scrape it from this machine or through a proxy; or"
+            " scrape `tileferry serve`, which supports both",
         )
     return address
 

@@ -1,7 +1,7 @@
-"""What commands read with: the database, and the queries of runs, partitions and flights.
+"""The parts that read: the database, and the queries of runs, partitions and flights.
 
 These parts are wired here, not in the container: importing its library takes three times as long as
-starting Python, and a command that lists something needs nothing else of the container.
+starting Python, and a command that lists something needs no other part of the container.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Backups in folders: a draft beside the place, which gets its name when it is complete."""
+"""Backups in folders: each is a hidden draft until it is complete, and is then renamed."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -22,7 +22,7 @@ from tileferry.domain.backups import (
 from tileferry.domain.errors import ArchiveError, BackupError, InvalidValueError, StorageError
 
 _CHUNK_BYTES = 1024 * 1024
-_REMEDY = "choose another name, or remove it yourself"
+_REMEDY = "choose another name, or remove the folder"
 
 
 def iter_chunks(file: OpenFile) -> Iterator[bytes]:
@@ -172,7 +172,7 @@ class FolderBackups:
 
     @contextmanager
     def create(self, place: PurePath) -> Iterator[FolderBackupWriter]:
-        """Begin a backup beside ``place``; remains of an attempt that was killed are removed."""
+        """Begin a backup beside ``place``; remove the draft of a killed attempt."""
         workspace = ArchiveWorkspace(
             path=Path(place), replace=False, may_replace=lambda _: True, calls=self.calls
         )
@@ -194,7 +194,9 @@ class FolderBackups:
         path = Path(place)
         if not path.is_dir():
             raise BackupError(
-                path=str(place), problem="there is no such folder", remedy="check the path"
+                path=str(place),
+                problem="is not a folder",
+                remedy="check the path",
             )
         with Directory.open_root(path, self.calls) as root:
             file = root.find_file(MANIFEST)

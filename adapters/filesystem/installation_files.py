@@ -1,7 +1,7 @@
-"""The files of an installation that a backup holds: those of the cache, and the raw partitions.
+"""The files of an installation that a backup contains: the cache and the sealed raw partitions.
 
-Locks, spools and pictures are not copied, and neither are raw partitions that are not sealed: a run
-starts such a partition again.
+Locks, spools and pictures are not copied. Neither are raw partitions that are not sealed, because
+their runs fetch them again.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ class LocalInstallationFiles:
 
     @contextmanager
     def keep_segments(self) -> Iterator[None]:
-        """Let nobody compact segments during a block."""
+        """Prevent compaction of the segments during a block."""
         with lock_segments(self.cache_root, self.calls, self.clock):
             yield
 
@@ -58,7 +58,7 @@ class LocalInstallationFiles:
 
     @contextmanager
     def begin_restore(self) -> Iterator["_RestoredFiles"]:
-        """Open a hidden folder in each of both roots, which must hold nothing else."""
+        """Open a hidden folder in each of the two roots, which must otherwise be empty."""
         with ExitStack() as stack:
             trees = {
                 name: FolderTree(stack.enter_context(self._open_staging(root)))
@@ -94,8 +94,7 @@ class LocalInstallationFiles:
                 raise BackupError(
                     path=str(root),
                     problem=f"is not empty: it has {min(others)!r}",
-                    remedy="restore into empty folders; set c11.cache_root and"
-                    " partitions.raw_root to such",
+                    remedy="set c11.cache_root and partitions.raw_root to empty folders",
                 )
             with top.subdirectory(_STAGING) as staging:
                 with translate_os_errors("lock", staging.path):
@@ -104,8 +103,8 @@ class LocalInstallationFiles:
                     except BlockingIOError as error:
                         raise BackupError(
                             path=str(root),
-                            problem="another restore writes there",
-                            remedy="wait until it ends",
+                            problem="another restore is writing to it",
+                            remedy="wait until it has finished",
                         ) from error
                 _empty_folder(staging.path)
                 try:
@@ -148,7 +147,7 @@ class _RestoredFiles:
 
 
 def _iter_entry(folder: Directory, name: str, prefix: str) -> Iterator[InstallationFile]:
-    """Yield a file, or the files below a folder; nothing if it does not exist any more."""
+    """Yield a file, or the files below a folder; nothing if it no longer exists."""
     path = folder.path / name
     if path.is_dir() and not path.is_symlink():
         below = folder.find_subdirectory(name)
@@ -179,7 +178,7 @@ def _seal_partitions(root: Directory) -> None:
 
 
 def _empty_folder(folder: Path) -> None:
-    """Remove what a restore that did not end left; sealed folders are made writable first."""
+    """Remove the remains of an incomplete restore; make sealed folders writable first."""
     with translate_os_errors("empty", folder):
         for below, _, _ in os.walk(folder):
             Path(below).chmod(0o700)

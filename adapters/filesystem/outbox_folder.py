@@ -1,4 +1,4 @@
-"""Where the outboxes of audit events are. Every command looks whether there are any."""
+"""The folder of the outboxes of audit events. Every command checks whether there are any."""
 
 import os
 from pathlib import Path

@@ -111,7 +111,7 @@ class HttpTileProvider:
         return open_fetches(self)
 
     def take_turn(self) -> float:
-        """Return 0: there is no rate limit but the one that the provider asks for."""
+        """Return 0: the only rate limit is the one that the provider requests."""
         return 0.0
 
     def build_target(self, request: TileRequest) -> tuple[str, None]:
@@ -130,7 +130,7 @@ class HttpTileProvider:
     def read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float
     ) -> FetchedTile:
-        """Return the tile in a response, with what its headers say about it."""
+        """Return the tile in a response, with the data in its headers."""
         content, digest = self.session.read_tile(answer, started_s)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")

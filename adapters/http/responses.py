@@ -27,7 +27,7 @@ from tileferry.domain.tiles import (
 PARTS_MAX = 1_024
 _EXCERPT_BYTES = 512
 _ERROR_BODY_BYTES = 16 * 1024
-"""A longer body of an error is not worth keeping its connection for."""
+"""Close the connection rather than read a longer body of an error response."""
 EXCERPT_S = 2.0
 _DIGEST = re.compile(r"(sha-256|sha-512) *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
 _NAMED = re.compile(r"(?:sha-256|sha-512) *=", re.IGNORECASE)

@@ -59,7 +59,7 @@ class ProviderSession:
         return call_translating_errors(bounded, url, secret=self.secret)
 
     def check_status(self, answer: TransportResponse, *, is_conditional: bool) -> None:
-        """Reject a response without a tile, except one that was asked for."""
+        """Reject a response without a tile, except 304 to a conditional request."""
         status = answer.status
         if status != _OK and not (status == NOT_MODIFIED and is_conditional):
             raise to_provider_error(answer, self.secret, self.clock)

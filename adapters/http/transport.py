@@ -1,4 +1,4 @@
-"""What a transport that waits for its responses is, and the one that uses httpx."""
+"""The interface of a transport that waits for its responses, and the one that uses httpx."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -56,11 +56,11 @@ class SequentialFetches:
 
 @frozen
 class InlineFetchRunner:
-    """Makes the steps in the calling thread. By default one item is in progress at a time."""
+    """Runs the steps in the calling thread. By default one item is in progress at a time."""
 
     items_max: int = 1
     idles: bool = True
-    """Whether the caller is told after each result that nothing else has arrived."""
+    """Whether to yield ``None`` after each result, as if nothing else had arrived."""
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""The mark that each transaction leaves: it tells whether a commit without an answer took effect.
+"""The mark that each transaction leaves: it shows whether a commit without an answer took effect.
 
 Transaction ids cannot tell. A server that crashes may lose a transaction and give its id to another
 one, which commits (ADR 0007).

@@ -33,7 +33,7 @@ def _refuse_closed(*_args: object) -> None:
 
 
 def _is_plain(url: str) -> bool:
-    """Return whether the driver understands a URL as it is, and in the same way as SQLAlchemy."""
+    """Return whether the driver reads a URL in the same way as SQLAlchemy."""
     try:
         found = conninfo_to_dict(url)
     except psycopg.Error:
@@ -46,9 +46,9 @@ def _is_plain(url: str) -> bool:
 class Connections:
     """Opens connections with our settings.
 
-    The pool is SQLAlchemy's, which takes eight times as long to import as Python takes to start. A
-    process that only reads, such as a command that lists runs, does without: it has one connection
-    of the driver until it needs the pool.
+    The pool is SQLAlchemy's, and importing SQLAlchemy takes eight times as long as starting Python.
+    So a process that only reads, such as a command that lists runs, uses a single connection of the
+    driver until it needs the pool.
     """
 
     url: str = field(repr=False)
@@ -68,7 +68,7 @@ class Connections:
     def __attrs_post_init__(self) -> None:
         self.is_plain = _is_plain(self.url)
         if not self.is_plain:
-            _ = self.engine  # raises if it is wrong
+            _ = self.engine  # raises for an invalid URL
 
     @property
     def has_pool(self) -> bool:
@@ -93,7 +93,7 @@ class Connections:
             try:
                 if not session.settings.is_pooled:
                     return connection.execute(query.encode(), parameters).fetchall()
-                # Only in a transaction our timeouts apply.
+                # Behind a pooler, our timeouts apply only within a transaction.
                 connection.execute(session.begin.encode())
                 rows = connection.execute(query.encode(), parameters).fetchall()
                 connection.execute("COMMIT")
@@ -106,7 +106,7 @@ class Connections:
     def fetch_in_thread(self, query: str, parameters: Mapping[str, object]) -> Sequence[Any]:
         """Return the rows of a query through a connection that only this thread uses.
 
-        For the few threads that read all the time: it takes a fifth of the pool's processor time.
+        For the few threads that read constantly: it takes a fifth of the pool's processor time.
         """
         thread = threading.get_ident()
         own = self._by_thread.get(thread)

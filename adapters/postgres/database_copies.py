@@ -28,7 +28,7 @@ from tileferry.migrations import REVISIONS
 
 _CHUNK_BYTES = 1024 * 1024
 _MESSAGE_BYTES_MAX = 4_096
-# The roles of the server are not ours to copy.
+# Roles belong to the server, not to the installation.
 _NO_ROLES = {"no-owner": None, "no-privileges": None}
 _DUMP_OPTIONS = {"format": "custom", "compress": "1", "lock-wait-timeout": "30s", **_NO_ROLES}
 _LOAD_OPTIONS = {"single-transaction": None, "exit-on-error": None, **_NO_ROLES}
@@ -53,7 +53,7 @@ _FIND_RELATION = text("""
 
 @frozen
 class PostgresSnapshot:
-    """The database at one moment."""
+    """A consistent view of the database at one moment."""
 
     facts: DatabaseFacts
     _database: Database
@@ -75,7 +75,7 @@ class PostgresDatabaseCopies:
 
     @contextmanager
     def hold_removals(self) -> Iterator[None]:
-        """Let no eviction and no prune remove tiles during a block."""
+        """Prevent evictions and prunes during a block."""
         with self.database.transaction() as connection:
             lock_decisions(connection)
             connection.exec_driver_sql(_WAIT_FOR_COPY)
@@ -123,7 +123,7 @@ class PostgresDatabaseCopies:
         """Load a dump in one transaction, then upgrade the schema if it is older."""
         with (
             _run(self.database, "pg_restore", _LOAD_OPTIONS) as process,
-            suppress(BrokenPipeError),  # it says on its way out why it ended
+            suppress(BrokenPipeError),  # its exit code and message tell why
         ):
             for chunk in dump:
                 process.input.write(chunk)
@@ -145,7 +145,7 @@ class _Process:
 def _run(database: Database, program: str, options: Mapping[str, str | None]) -> Iterator[_Process]:
     """Run a client program during a block; raise with its message if it fails.
 
-    Its pipes end with this process: then pg_restore finds its input cut off and changes nothing.
+    If this process is killed, pg_restore finds its input cut off and changes nothing.
     """
     command = build_client_command(database, program)
     # Given the name of a database, pg_restore writes to it instead of printing SQL.

@@ -1,4 +1,4 @@
-"""Client programs, such as psql, on the configured database: how they are called."""
+"""Builds the commands of client programs, such as psql, for the configured database."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Operators' queries about tiles in Postgres, without SQLAlchemy: they need nothing else."""
+"""Operators' queries about tiles in Postgres, without SQLAlchemy."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

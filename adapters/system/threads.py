@@ -76,7 +76,7 @@ ITEMS_MAX = 256
 
 @define
 class ThreadFetchRunner:
-    """Makes the steps in a daemon thread, so a pending request does not keep the process alive.
+    """Runs the steps in a daemon thread, so a pending request does not keep the process alive.
 
     Results are handed over several at a time. When ``run`` ends, a thread that is still inside a
     step after ``LEAVE_S`` is abandoned, so the objects it works on must tolerate late calls.
@@ -114,7 +114,7 @@ class ThreadFetchRunner:
 
 
 class _FetchThread(WorkerThread, Generic[Result]):
-    """Makes the steps of some work until it is done or ended."""
+    """Runs the steps of some work until it is done or cancelled."""
 
     def __init__(self, work: FetchSteps[Result], items_max: int) -> None:
         super().__init__("tileferry-fetch")

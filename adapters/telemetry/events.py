@@ -1,4 +1,4 @@
-"""Prometheus metrics of what this process does, counted from its progress events."""
+"""Prometheus metrics of this process, counted from its progress events."""
 
 import time
 
@@ -54,27 +54,29 @@ class EventMetrics:
     _reached: Gauge = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
+        def build_counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"tileferry_{name}", text, labels, registry=self.registry)
 
-        def gauge(name: str, text: str) -> Gauge:
+        def build_gauge(name: str, text: str) -> Gauge:
             return Gauge(f"tileferry_{name}", text, registry=self.registry)
 
-        self._tiles = counter("download_tiles", "Tiles of downloads by outcome", "outcome")
-        self._downloaded = counter("download_bytes", "Bytes of tiles that were received")
-        self._uploads = counter("upload_tiles", "Answers to uploaded tiles by status", "status")
-        self._uploaded = counter("upload_bytes", "Bytes of tiles that were sent and answered")
-        self._transfers = counter(
+        self._tiles = build_counter("download_tiles", "Tiles of downloads by outcome", "outcome")
+        self._downloaded = build_counter("download_bytes", "Bytes of tiles that were received")
+        self._uploads = build_counter(
+            "upload_tiles", "Answers to uploaded tiles by status", "status"
+        )
+        self._uploaded = build_counter("upload_bytes", "Bytes of tiles that were sent and answered")
+        self._transfers = build_counter(
             "transfers", "Ended downloads and uploads by outcome", "kind", "outcome"
         )
-        self._passes = counter("download_passes", "Passes that left tiles by rule", "rule")
-        self._held = counter(
+        self._passes = build_counter("download_passes", "Passes that left tiles by rule", "rule")
+        self._held = build_counter(
             "requests_held_seconds", "Seconds that requests waited before they were sent", "rule"
         )
-        self._concurrency = gauge("pace_concurrency", "Requests that may run at a time")
-        self._spacing = gauge("pace_spacing_seconds", "Time between two requests")
-        self._started = counter("runs_started", "Runs that this worker started", "kind")
-        self._finished = counter(
+        self._concurrency = build_gauge("pace_concurrency", "Requests that may run at a time")
+        self._spacing = build_gauge("pace_spacing_seconds", "Time between two requests")
+        self._started = build_counter("runs_started", "Runs that this worker started", "kind")
+        self._finished = build_counter(
             "runs_finished", "Runs that this worker ended by status", "kind", "status"
         )
         self._duration = Histogram(
@@ -84,13 +86,13 @@ class EventMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self._judged = gauge(
+        self._judged = build_gauge(
             "last_verdict_timestamp_seconds", "When a run of this worker got its verdict last"
         )
-        self._waits = counter(
+        self._waits = build_counter(
             "waits", "Times that work waited for the cache or the database", "reason"
         )
-        self._reached = gauge("queue_reachable", "Whether the worker reaches the queue")
+        self._reached = build_gauge("queue_reachable", "Whether the worker reaches the queue")
         self._reached.set(1)
         for fate in TileFate:
             self._tiles.labels(fate.value)

@@ -23,14 +23,14 @@ class Answer:
 
 @define(eq=False)
 class HttpEndpoint:
-    """Answers GET requests in threads of its own, as long as it is open."""
+    """Answers GET and HEAD requests in its own threads while it is open."""
 
     host: str
     port: int
     answer: Callable[[str], Answer]
     """Gets the path without its query."""
     permits_host: Callable[[str | None], bool]
-    """Gets the Host header: a page of another site could resolve its name to this machine."""
+    """Checks the Host header, against DNS rebinding."""
     _server: ThreadingHTTPServer | None = field(default=None, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
 
@@ -89,7 +89,7 @@ class _BoundedServer(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing about clients that went away."""
+        """Do not log clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -117,4 +117,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-        """Log nothing: a scrape every few seconds is no event."""
+        """Log nothing: a scrape every few seconds is not worth a record."""

@@ -32,13 +32,13 @@ class StateMetrics(Collector):
     reader: FigureReader
     storage: Callable[[], StorageFigures]
     problem: str | None = field(default=None, init=False)
-    """Why the database could not be read last."""
+    """Why the last read of the database failed, if it did."""
     _figures: DatabaseFigures | None = field(default=None, init=False)
     _read_s: float | None = field(default=None, init=False)
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     def refresh(self) -> DatabaseFigures | None:
-        """Return figures of the last few seconds; ``None`` if the database cannot be read."""
+        """Return figures at most ``FRESH_S`` old; ``None`` if the database cannot be read."""
         with self._guard:
             now_s = time.monotonic()
             if self._read_s is None or now_s - self._read_s >= FRESH_S:
@@ -54,12 +54,14 @@ class StateMetrics(Collector):
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """Yield all metrics; those of a database that is away are left out, except ``up``."""
+        """Yield all metrics; if the database is unreachable, only ``up`` and those of the disk."""
         figures = self.refresh()
-        yield _gauge("database_up", "Whether the database answers", float(figures is not None))
+        yield _build_gauge(
+            "database_up", "Whether the database answers", float(figures is not None)
+        )
         try:
             storage = self.storage()
-        except TileManagerError:  # the disk is away; the other metrics are not
+        except TileManagerError:  # the other metrics do not need the disk
             pass
         else:
             yield from _describe_storage(storage)
@@ -67,27 +69,29 @@ class StateMetrics(Collector):
             yield from _describe_database(figures)
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+def _build_gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"tileferry_{name}", text, value=value)
 
 
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+def _build_gauges(
+    name: str, text: str, label: str, values: Mapping[str, float]
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"tileferry_{name}", text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
     return family
 
 
-def _timestamp(name: str, text: str, moment: datetime | None) -> GaugeMetricFamily:
-    return _gauge(name, text, 0.0 if moment is None else moment.timestamp())
+def _build_timestamp(name: str, text: str, moment: datetime | None) -> GaugeMetricFamily:
+    return _build_gauge(name, text, 0.0 if moment is None else moment.timestamp())
 
 
 def _describe_storage(storage: StorageFigures) -> Iterable[Metric]:
-    yield _gauge("cache_bytes", "Size of the cache's files", storage.cache_bytes)
-    yield _gauge("cache_budget_bytes", "Maximum size of the cache", storage.budget_bytes)
-    yield _gauge("disk_free_bytes", "Free space of the cache's disk", storage.free_bytes)
-    yield _gauge("disk_reserve_bytes", "Space that must stay free", storage.reserve_bytes)
-    yield _gauges(
+    yield _build_gauge("cache_bytes", "Size of the cache's files", storage.cache_bytes)
+    yield _build_gauge("cache_budget_bytes", "Maximum size of the cache", storage.budget_bytes)
+    yield _build_gauge("disk_free_bytes", "Free space of the cache's disk", storage.free_bytes)
+    yield _build_gauge("disk_reserve_bytes", "Space that must stay free", storage.reserve_bytes)
+    yield _build_gauges(
         "audit_outbox_bytes",
         "Audit events that wait for a sink",
         "sink",
@@ -96,24 +100,26 @@ def _describe_storage(storage: StorageFigures) -> Iterable[Metric]:
 
 
 def _describe_database(figures: DatabaseFigures) -> Iterable[Metric]:
-    yield _gauge("database_latency_seconds", "Time of one short query", figures.latency_s)
-    yield _gauges("runs", "Runs by status", "status", _fill("runs", figures.runs))
-    yield _gauges(
+    yield _build_gauge("database_latency_seconds", "Time of one short query", figures.latency_s)
+    yield _build_gauges("runs", "Runs by status", "status", _fill("runs", figures.runs))
+    yield _build_gauges(
         "partitions", "Partitions by status", "status", _fill("partitions", figures.partitions)
     )
-    yield _gauge("workers", "Workers that hold a lease", figures.workers)
-    yield _gauge("leases_expired", "Leases that were not renewed in time", figures.expired_leases)
-    yield _gauge("tiles", "Tiles in the cache", figures.tiles)
-    yield _gauge("tile_bytes", "Size of the tiles in the cache", figures.tile_bytes)
-    yield _gauge("uploads_pending", "Captured tiles to upload", figures.pending_uploads)
-    yield _gauge("giveups", "Captured tiles whose upload was given up", figures.giveups)
+    yield _build_gauge("workers", "Workers that hold a lease", figures.workers)
+    yield _build_gauge(
+        "leases_expired", "Leases that were not renewed in time", figures.expired_leases
+    )
+    yield _build_gauge("tiles", "Tiles in the cache", figures.tiles)
+    yield _build_gauge("tile_bytes", "Size of the tiles in the cache", figures.tile_bytes)
+    yield _build_gauge("uploads_pending", "Captured tiles to upload", figures.pending_uploads)
+    yield _build_gauge("giveups", "Captured tiles whose upload was given up", figures.giveups)
     yield CounterMetricFamily(
         "tileferry_audit_entries", "Entries of the audit log", value=figures.audit_sequence
     )
-    yield _timestamp(
+    yield _build_timestamp(
         "audit_last_entry_timestamp_seconds", "When the newest event occurred", figures.audit_at
     )
-    yield _timestamp(
+    yield _build_timestamp(
         "partition_last_verdict_timestamp_seconds",
         "When the validator judged a partition last",
         figures.verdict_at,
@@ -127,25 +133,27 @@ def _fill(table: str, counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _describe_queues(queues: Iterable[QueueFigures], now: datetime) -> Iterable[Metric]:
-    def per_source(
+    def build_per_source(
         name: str, text: str, read: Callable[[QueueFigures], float]
     ) -> GaugeMetricFamily:
-        return _gauges(name, text, "source", {one.source: read(one) for one in queues})
+        return _build_gauges(name, text, "source", {one.source: read(one) for one in queues})
 
     def count_seconds(begin: datetime | None, end: datetime | None) -> float:
         return 0.0 if begin is None or end is None else max(0.0, (end - begin).total_seconds())
 
     queues = list(queues)
-    yield per_source("queue_ready", "Runs that can start", lambda one: one.ready)
-    yield per_source("queue_waiting", "Runs that wait for their retry", lambda one: one.waiting)
-    yield per_source("leases", "Runs that workers process", lambda one: one.leased)
-    yield per_source(
+    yield build_per_source("queue_ready", "Runs that can start", lambda one: one.ready)
+    yield build_per_source(
+        "queue_waiting", "Runs that wait for their retry", lambda one: one.waiting
+    )
+    yield build_per_source("leases", "Runs that workers process", lambda one: one.leased)
+    yield build_per_source(
         "queue_oldest_age_seconds",
         "Age of the oldest run that can start",
         lambda one: count_seconds(one.oldest_ready_at, now),
     )
-    yield per_source("queue_retry_tokens", "Retry budget", lambda one: one.retry_tokens)
-    yield per_source(
+    yield build_per_source("queue_retry_tokens", "Retry budget", lambda one: one.retry_tokens)
+    yield build_per_source(
         "queue_gate_seconds",
         "Time until the source accepts requests again",
         lambda one: count_seconds(now, one.closed_until),

@@ -1,4 +1,4 @@
-"""Serves the tiles of a cache as a map: every byte is checked, and a missing tile is explained."""
+"""Serves the tiles of a cache as a map; verifies every tile and explains missing ones."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,12 +16,12 @@ from tileferry.domain.tiles import TileId
 from tileferry.domain.tiles.map_layer import MERGED_LAYER, MapLayer, merge_layers
 
 LAYERS_TTL_S = 10.0
-"""Counting the tiles of a large cache takes longer than a page may."""
+"""How long counts are reused: counting a large cache takes too long for every page."""
 _READS_MAX = 3
 
 
 class MissingReason(StrEnum):
-    """Why the cache has no tile at a place, as far as it is known."""
+    """Why the cache has no tile at a place, as far as is known."""
 
     ABSENT = "absent_at_provider"
     NOT_STORED = "not_stored"
@@ -60,7 +60,7 @@ class ParentTile:
 
 @define(kw_only=True)
 class MapService:
-    """The use case. It takes no lock: a tile that a writer moves meanwhile is looked up again."""
+    """Finds, reads and explains tiles. It takes no lock: a moved tile is looked up again."""
 
     index: MapIndex
     store: TileStore
@@ -94,7 +94,7 @@ class MapService:
         )
 
     def read_found(self, found: FoundTile) -> MapTile | None:
-        """Return a found tile with its bytes; ``None`` if it is another one by now."""
+        """Return a found tile with its bytes; ``None`` if it was replaced or moved meanwhile."""
         try:
             content = self.store.read_tile(found.tile_id, blob=found.blob)
         except TileNotFoundError:
@@ -106,7 +106,7 @@ class MapService:
     def find_parent(
         self, layer: str, zoom: int, x: int, y: int, *, levels_max: int
     ) -> ParentTile | None:
-        """Return the finest stored tile above a place, at most so many levels up."""
+        """Return the finest stored tile that covers a place, at most ``levels_max`` levels up."""
         for levels in range(1, min(levels_max, zoom) + 1):
             tile = self.read(layer, zoom - levels, x >> levels, y >> levels)
             if tile is not None:

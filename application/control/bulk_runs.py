@@ -1,4 +1,4 @@
-"""An operator's actions on many runs: which runs they affect, and what they did."""
+"""An operator's actions on many runs: selects them and applies the action to each."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -35,7 +35,7 @@ class RunAction(StrEnum):
 
 @frozen(kw_only=True)
 class BulkResult:
-    """What an action on many runs did."""
+    """The result of an action on many runs."""
 
     done: Sequence[Run]
     refused: Sequence[TileManagerError]
@@ -44,7 +44,7 @@ class BulkResult:
 
 @frozen(kw_only=True)
 class BulkRuns:
-    """Selects runs for an action, and applies it to each in a unit of its own."""
+    """Selects runs for an action, and applies it to each in a separate transaction."""
 
     reader: RunRecords
     control: RunControl

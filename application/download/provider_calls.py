@@ -118,7 +118,7 @@ class ProviderCalls:
             self.end_request(started_s, failure)
 
     def begin_attempts(self, operation: str, started_s: float) -> Attempts:
-        """Return what decides on the retries of a call whose first attempt began at a time."""
+        """Return the retry state of a call whose first attempt began at ``started_s``."""
         attempts = self.retry.attempts(
             RetryCategory.API_REQUEST,
             operation,

@@ -15,7 +15,7 @@ from tileferry.application.retries.driver import Attempts
 from tileferry.domain.tiles import TileSummary, TileValidators
 
 WAIT_S = 0.1
-"""The longest wait for results: how soon a cancelled fetch ends, and a new place is noticed."""
+"""Maximum wait for results; bounds the delay of a cancellation and of a newly free place."""
 
 
 @frozen
@@ -51,29 +51,29 @@ _Timed = tuple[float, int, _TileCall]
 
 @define(eq=False)
 class TileFetcher:
-    """The fetches of one download, made step by step by a ``FetchRunner``."""
+    """The fetches of one download; a ``FetchRunner`` runs their steps."""
 
     calls: ProviderCalls
     wanted: Iterator[tuple[TileSummary, TileValidators | None]]
-    """Read on demand, by the thread that makes the steps."""
+    """Read on demand, by the thread that runs the steps."""
     _fetches: TileFetches | None = field(default=None, init=False)
     _places: int = field(default=0, init=False)
-    """How many requests count as running at the pace: those without an answer, and those held."""
+    """Requests that count against the pace: those without an answer, and those held."""
     _held: list[_Timed] = field(factory=list, init=False)
-    """Requests that may be sent only later."""
+    """Requests that wait for the pace or a rate limit."""
     _waiting: list[_Timed] = field(factory=list, init=False)
-    """Tiles that are tried again later."""
+    """Tiles that wait for a retry."""
     _order: Iterator[int] = field(factory=count, init=False)
-    """Decides between equal times."""
+    """Breaks ties between equal times."""
     _delivered: int = field(default=0, init=False)
     _exhausted: bool = field(default=False, init=False)
     _room_max: int = field(default=0, init=False)
     _slept_until_s: float = field(default=0.0, init=False)
-    """Counts as passed, whatever a clock says after its sleep."""
+    """Never treat time before this as now, even if the clock lags after a sleep."""
     _cancelled: bool = field(default=False, init=False)
 
     def step(self, room: int) -> Sequence[TileResult] | float | None:
-        """Start what may start now, and return the results that have arrived."""
+        """Start the requests that may start now, and return the results that have arrived."""
         if self._fetches is None:
             self._fetches = self.calls.provider.open_fetches()
         self._room_max = max(room, self._room_max)
@@ -92,8 +92,8 @@ class TileFetcher:
     def _compute_wait_s(self, *, is_refused: bool) -> float:
         """Return how long there is nothing to start.
 
-        A retry that the pace refused waits for a place. Another download may use the same pace, and
-        does not tell when it gives up a place.
+        A retry that the pace refused waits for a free place. If another download shares the pace,
+        it does not report when it frees a place, so the wait is bounded.
         """
         due = [heap[0][0] for heap in (self._held, () if is_refused else self._waiting) if heap]
         return WAIT_S if not due else max(0.0, min(due) - self._get_now_s())
@@ -145,12 +145,12 @@ class TileFetcher:
             return None
         listed, unless = wanted
         call = _TileCall(listed.tile_id, unless, listed, now_s, self._delivered)
-        if self.calls.retry.telemetry is not None:  # it observes calls that succeed as well
+        if self.calls.retry.telemetry is not None:  # telemetry observes successful calls as well
             call.retry = self.calls.begin_attempts(call.operation, now_s)
         return call
 
     def _send(self, fetches: TileFetches, call: _TileCall, now_s: float) -> None:
-        """Send a request, unless the provider limits the rate."""
+        """Send a request, or hold it while the provider limits the rate."""
         wait_s = self.calls.opens_at_s - now_s
         if wait_s > 0:
             self.calls.report_held(call.operation, wait_s)
@@ -163,7 +163,7 @@ class TileFetcher:
         for call, result in fetches.wait(timeout_s):
             if self._cancelled:
                 break
-            assert isinstance(call, _TileCall)  # noqa: S101  # as it was started
+            assert isinstance(call, _TileCall)  # noqa: S101  # set by ``_send``
             self._places -= 1
             final = self._finish(call, result)
             if final is not None:
@@ -190,7 +190,7 @@ class TileFetcher:
         return TileResult(call.listed, tile, others_answered=True)
 
     def _retry_later(self, call: _TileCall, error: Exception) -> None:
-        """Schedule the next attempt, or raise the error that is final."""
+        """Schedule the next attempt, or raise the final error."""
         if call.retry is None:
             call.retry = self.calls.begin_attempts(call.operation, call.begun_s)
         delay_s = self.calls.get_retry_delay(call.retry, error)

@@ -28,7 +28,7 @@ class BackupContent(Protocol):
 
 
 class BackupWriter(BackupContent, Protocol):
-    """A backup that is being written; nobody sees it before ``publish``."""
+    """A backup that is being written; it is not visible before ``publish``."""
 
     def add(self, path: str, content: Iterable[bytes]) -> BackupFile:
         """Write a file durably, list it, and return its size and checksum."""
@@ -39,7 +39,7 @@ class BackupWriter(BackupContent, Protocol):
         ...
 
     def publish(self, manifest: BackupManifest) -> None:
-        """Write the manifest durably, and give the backup its name."""
+        """Write the manifest durably, and give the backup its final name."""
         ...
 
 
@@ -51,10 +51,10 @@ class BackupReader(BackupContent, Protocol):
 
 
 class BackupStore(Protocol):
-    """The places where backups are kept."""
+    """Where backups are stored."""
 
     def create(self, place: PurePath) -> AbstractContextManager[BackupWriter]:
-        """Begin a backup at a place where there is nothing; leave nothing if it fails."""
+        """Begin a backup at an unused place; leave nothing there if it fails."""
         ...
 
     def open(self, place: PurePath) -> AbstractContextManager[BackupReader]:
@@ -63,10 +63,10 @@ class BackupStore(Protocol):
 
 
 class CopyOrder(Enum):
-    """Whether files are copied before or after the moment that the database's copy shows.
+    """Whether files are copied before or after the snapshot of the database.
 
     A journal must not name a tile that has no row, so it comes first. A row must not name bytes,
-    a record or a raw partition that is not there, so these come last.
+    a record or a raw partition that is missing, so these come last.
     """
 
     BEFORE_DATABASE = auto()
@@ -97,7 +97,7 @@ class InstallationFiles(Protocol):
     """The cache and the raw partitions."""
 
     def keep_segments(self) -> AbstractContextManager[None]:
-        """Let nothing remove a file of tiles during a block; tiles may be added."""
+        """Prevent the removal of segments during a block; tiles may be added."""
         ...
 
     def iter_files(self, order: CopyOrder) -> Iterator[InstallationFile]:
@@ -110,7 +110,7 @@ class InstallationFiles(Protocol):
 
 
 class DatabaseSnapshot(Protocol):
-    """The database as it was at one moment."""
+    """A consistent view of the database at one moment."""
 
     @property
     def facts(self) -> DatabaseFacts: ...
@@ -124,11 +124,11 @@ class DatabaseCopies(Protocol):
     """Copies a database while it is used, and loads a copy into an empty one."""
 
     def hold_removals(self) -> AbstractContextManager[None]:
-        """Let nobody remove tiles during a block."""
+        """Prevent the removal of tiles during a block."""
         ...
 
     def open_snapshot(self) -> AbstractContextManager[DatabaseSnapshot]:
-        """Look at the database as it is now, for the duration of a block."""
+        """Take a snapshot of the database, and keep it for the block."""
         ...
 
     def check_loadable(self, facts: DatabaseFacts) -> None:

@@ -66,7 +66,7 @@ class FetchSteps(Protocol[Result_co]):
 
 
 class FetchRunner(Protocol):
-    """Makes the steps of some work, in a thread beside the caller if it has one."""
+    """Runs the steps of some work, in its own thread if it has one."""
 
     def run(
         self, work: FetchSteps[Result], *, idle_s: float

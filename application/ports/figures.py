@@ -17,12 +17,12 @@ class QueueFigures:
     source: str
     ready: int
     waiting: int
-    """Runs that wait for the time of their retry."""
+    """Runs that wait until their retry is due."""
     leased: int
     oldest_ready_at: datetime | None
     retry_tokens: float
     closed_until: datetime | None
-    """When the source accepts requests again; ``None`` if it does."""
+    """When the source accepts requests again; ``None`` if it does now."""
 
 
 @frozen(kw_only=True)

@@ -50,7 +50,7 @@ FetchOutcome: TypeAlias = tuple[TileRequest, FetchResult]
 class TileFetches(Protocol):
     """Fetches several tiles at a time, without retries. Used by one thread.
 
-    It starts what it is told to, however much that is: the caller keeps to the pace.
+    It does not limit the number of requests: the caller keeps to the pace.
     """
 
     def start(self, request: TileRequest) -> None:

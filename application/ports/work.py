@@ -226,7 +226,7 @@ class RunFilter:
     kinds: Sequence[RunKind] = ()
     source: str | None = None
     text: str | None = None
-    """Part of the id, the dedupe key or the error; upper and lower case are the same."""
+    """Part of the id, the dedupe key or the error; case-insensitive."""
     after: tuple[datetime, RunId] | None = None
     """Only runs after this submission in the list, to continue an earlier one."""
 
@@ -276,7 +276,7 @@ def get_sort_key(key: PartitionKey) -> tuple[str, str, str, date]:
 
 @frozen(kw_only=True, order=True)
 class PartitionQuery:
-    """A customer's query of a source: what partitions differ in by their date only."""
+    """A customer's query of a source; its partitions differ only in their date."""
 
     source: str
     customer_id: str

@@ -9,7 +9,7 @@ from tileferry.domain.tiles.coverage import TileRange
 from tileferry.domain.validation import as_tuple, integer
 
 MERGED_LAYER = "merged"
-"""Shows the freshest tile of any source at each place. A source of this name has no own layer."""
+"""The freshest tile of any source at each place. A source of this name has no own layer."""
 
 
 @frozen(kw_only=True)

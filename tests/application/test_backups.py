@@ -176,13 +176,13 @@ def test_damaged_list_is_found(site: Site, place: Path) -> None:
     whole = listing.read_bytes()
     listing.write_bytes(whole + b"{}\n")
     problems = [one.problem for one in site.backups.verify(place).damage.named]
-    assert problems == ["line 6: is missing", "is not the list that the manifest describes"]
+    assert problems == ["line 6: is missing", "does not match the manifest"]
     listing.write_bytes(whole[:-1])
     assert not site.backups.verify(place).sound
     (place / MANIFEST).unlink()
     with pytest.raises(BackupError, match="not a complete backup"):
         site.backups.verify(place)
-    with pytest.raises(BackupError, match="no such folder"):
+    with pytest.raises(BackupError, match="is not a folder"):
         site.backups.verify(place / "nowhere")
 
 

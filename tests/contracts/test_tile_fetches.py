@@ -113,7 +113,7 @@ def test_every_request_comes_back_once_with_its_tile(open_provider: OpenProvider
         assert tile.sha256 in {None, sha256(tile.content).digest()}
 
 
-def test_error_of_one_tile_is_its_result_and_hinders_no_other(open_provider: OpenProvider) -> None:
+def test_error_of_one_tile_does_not_affect_others(open_provider: OpenProvider) -> None:
     bad = TILES[3]
     with (
         open_provider(missing=frozenset([bad])) as provider,
@@ -225,7 +225,7 @@ def test_close_aborts_a_request_that_is_not_answered() -> None:
         assert gone.wait(PATIENCE_S)
 
 
-def test_time_in_which_the_caller_is_away_is_not_the_providers() -> None:
+def test_time_between_polls_does_not_count_against_the_provider() -> None:
     with (
         run_raw_server(respond_with(HEAD, PICTURE)) as server,
         open_satellite_provider(server.url, timeout_s=0.2) as provider,

@@ -148,7 +148,7 @@ def test_csrf_token_belongs_to_one_session(token: str) -> None:
     assert not SIGNER.check_csrf_token(OPERATOR, token)
 
 
-def test_signatures_of_sessions_are_no_csrf_tokens() -> None:
+def test_session_signature_is_not_a_csrf_token() -> None:
     cookie = SIGNER.seal(OPERATOR)
     assert not SIGNER.check_csrf_token(OPERATOR, cookie.partition(".")[2])
 

@@ -57,7 +57,7 @@ def test_serves_on_loopback_until_a_signal(
         (["--token-file", "none"], 2, "serve.token_file"),
         (["--token-file", "short"], 2, "fewer than 16 characters"),
         (["--token-file", "open"], 2, "chmod 600"),
-        (["--tls-cert", "cert.pem"], 2, "go together"),
+        (["--tls-cert", "cert.pem"], 2, "must be given together"),
         (["--tls-cert", "none.pem", "--tls-key", "none.pem"], 2, "cannot be used"),
         (["--port", "99999"], 2, "65535"),
         (["--host", "203.0.113.1.example"], 4, "no TLS"),

@@ -219,7 +219,7 @@ _LOCK_PAUSE_S = 0.05
 
 @contextmanager
 def lock_segments(root: Path, calls: FileCalls, clock: Clock) -> Iterator[None]:
-    """Let nobody remove segments of the cache in ``root`` during a block; wait for a compaction.
+    """Prevent the removal of segments in ``root`` during a block; wait for a compaction.
 
     The lock is one of the operating system, on the folder; it ends with its process.
     """

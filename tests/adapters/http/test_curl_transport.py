@@ -100,7 +100,7 @@ def test_unusual_head_that_libcurl_accepts_is_read_as_it_does(head: str) -> None
 
 
 @pytest.mark.parametrize("head", ["HTTP/1.1 200 OK\nContent-Type: text/html", "HTTP/1.1 502 Bad"])
-def test_body_of_no_use_is_not_read_to_its_end(head: str) -> None:
+def test_unneeded_body_is_not_read_to_its_end(head: str) -> None:
     sent: list[int] = []
 
     def script(connection: socket.socket) -> None:

@@ -50,7 +50,7 @@ def forget_tile(database: Database) -> object:
 
 
 @pytest.mark.parametrize("change", [count_attempt, claim_run, forget_tile])
-def test_invariant_10_id_of_a_lost_transaction_that_another_one_got_is_not_believed(
+def test_invariant_10_reused_id_of_a_lost_transaction_is_not_trusted(
     own: Database,
     own_proxy: PostgresProxy,
     server: PostgresServerProcess,

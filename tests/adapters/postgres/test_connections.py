@@ -78,7 +78,7 @@ def test_closed_database_refuses_to_read_and_to_write(reading: Database) -> None
             use()
 
 
-def test_settings_of_the_server_are_told_once(database_url: str) -> None:
+def test_server_settings_are_reported_once(database_url: str) -> None:
     told: list[ServerSettings] = []
     with closing(Database.from_url(database_url, on_first_connection=told.append)) as opened:
         opened.fetch_rows("SELECT 1")

@@ -119,7 +119,7 @@ def test_no_more_tiles_are_in_progress_than_there_is_room_for() -> None:
     assert len(env.pending) == 1
 
 
-def test_waiting_retry_holds_up_no_other_tile() -> None:
+def test_waiting_retry_does_not_delay_other_tiles() -> None:
     env = FetcherEnv.create(3)
     first, *others = env.area.provider.tiles
     env.area.provider.faults[first] = [create_fault(UNAVAILABLE)]
@@ -284,7 +284,7 @@ def test_telemetry_observes_every_tile() -> None:
     ]
 
 
-def test_final_error_of_a_tile_tells_the_attempts_and_whether_others_were_answered() -> None:
+def test_final_error_has_the_attempts_and_whether_others_were_answered() -> None:
     env = FetcherEnv.create(2)
     first, second = env.area.provider.tiles
     env.area.provider.faults[first] = [create_fault(UNAVAILABLE)] * 5

@@ -155,7 +155,7 @@ def test_key_is_read_from_private_file_only(tmp_path: Path) -> None:
         (["--demo", "--produced-at", "2026-10-01T12:00:00"], "--produced-at: must be an ISO 8601"),
         (["--demo", "--page-size", "0"], "page_size: must be a whole number"),
         (["--demo", "--port", "70000"], "port: must be a whole number"),
-        (["--demo", "--tls-cert", "a.pem"], "--tls-cert, --tls-key: go together"),
+        (["--demo", "--tls-cert", "a.pem"], "--tls-cert, --tls-key: must be given together"),
         (["--demo", "--tls-cert", "a.pem", "--tls-key", "b.pem"], "--tls-cert, --tls-key: cannot"),
         (["--demo", "--api-key-file", "none"], "--api-key-file: cannot be read"),
         (["--demo", "--record", "/nowhere/record"], "--record: cannot be written"),
@@ -174,7 +174,7 @@ def test_port_in_use_is_rejected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = run_provider("serve", "--demo", "--port", str(taken.getsockname()[1]))
     assert refused.code == 2
-    assert "cannot be listened on" in refused.err
+    assert "cannot listen" in refused.err
     assert "choose another port" in refused.err
 
 

@@ -348,7 +348,7 @@ def test_logins_are_limited(locked: RunningSite) -> None:
         assert "retry-after" in log_in(client, OPERATOR_TOKEN).headers
 
 
-def test_programs_present_the_token_to_read_only(locked: RunningSite) -> None:
+def test_token_in_a_header_can_only_read(locked: RunningSite) -> None:
     with locked.client() as client:
         bearer = {"authorization": f"Bearer {VIEWER_TOKEN}"}
         assert client.get("/tiles/merged.json", headers=bearer).status_code in {200, 404}
@@ -401,7 +401,7 @@ def test_changes_are_limited(console: RunningSite) -> None:
         ({}, b"&".join(b"a=b" for _ in range(6_000)), 400),
     ],
 )
-def test_unfit_forms_are_refused(
+def test_invalid_forms_are_refused(
     console: RunningSite, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     kind = {"content-type": "application/x-www-form-urlencoded"}

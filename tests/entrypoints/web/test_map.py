@@ -3,7 +3,7 @@
 import httpx
 
 
-def test_start_leads_to_the_map(client: httpx.Client) -> None:
+def test_root_redirects_to_the_map(client: httpx.Client) -> None:
     answer = client.get("/")
     assert (answer.status_code, answer.headers["location"]) == (303, "/map")
 
@@ -16,7 +16,7 @@ def test_overlay_has_areas_and_holes_of_a_flight(client: httpx.Client) -> None:
     assert found["is_complete"]
 
 
-def test_unknown_flight_is_explained_like_on_the_command_line(client: httpx.Client) -> None:
+def test_unknown_flight_is_explained_as_on_the_command_line(client: httpx.Client) -> None:
     answer = client.get("/map/overlay?flight=none")
     assert answer.status_code == 404
     assert "flight none not found" in answer.text

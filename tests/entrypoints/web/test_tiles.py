@@ -70,7 +70,9 @@ def test_merged_layer_serves_the_freshest_source(client: httpx.Client) -> None:
         ("/tiles/none.json", "unknown_layer", "none"),
     ],
 )
-def test_missing_tile_says_why(client: httpx.Client, path: str, reason: str, detail: str) -> None:
+def test_missing_tile_answer_has_the_reason(
+    client: httpx.Client, path: str, reason: str, detail: str
+) -> None:
     answer = client.get(path)
     assert answer.status_code == 404
     assert answer.json()["reason"] == reason

@@ -56,7 +56,7 @@ def test_tile_is_the_same_by_address_and_by_pairs(client: httpx.Client) -> None:
         assert answer.headers["etag"] == plain.headers["etag"]
 
 
-def test_missing_tile_says_why(client: httpx.Client) -> None:
+def test_missing_tile_answer_has_the_reason(client: httpx.Client) -> None:
     pairs = {**GET_TILE, "TILEROW": str(HOLE.y), "TILECOL": str(HOLE.x)}
     assert client.get("/wmts", params=pairs).json()["reason"] == "not_stored"
 
