@@ -93,7 +93,7 @@ simulate: $(READY)  ## run many seeds of the simulator; each is one history with
 	$(BIN)/python -m simulation --seeds $$(($(SEEDS) / 100)) --real
 	$(BIN)/python -m simulation --exhaustive
 
-bundle: $(READY)  ## build an archive that installs without a network, and prove it
+bundle: $(READY)  ## build an archive that installs without a network, and test it
 	@$(BIN)/python tools/bundle.py
 
 LOCK    := build/lock/bin

@@ -99,7 +99,7 @@ class Container(containers.DeclarativeContainer):
     in_run = providers.Dependency(instance_of=bool, default=providers.Object(False))  # noqa: FBT003  # a provider, not a flag
     """Whether calls belong to queued runs: then long waits are left to the queue."""
     metrics: providers.Dependency[object] = providers.Dependency(default=providers.Object(None))
-    """Counts what this process does for Prometheus; nothing if it is ``None``."""
+    """The Prometheus metrics of this process; ``None`` if it has none."""
     reading: providers.Dependency[ReadingParts] = providers.Dependency(
         default=providers.Resource(factories.open_reading, config, clock, listener)
     )

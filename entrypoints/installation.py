@@ -150,7 +150,7 @@ class Installation:
     in_run: bool = field(default=False, kw_only=True)
     """Whether calls belong to queued runs: then long waits are left to the queue."""
     metrics: "Metrics | None" = field(default=None, kw_only=True)
-    """Counts what this process does."""
+    """The metrics of this process."""
     log_console: Console | None = field(default=None, kw_only=True)
     """Shows warnings while the configured log file is written; without it, no logging is set up."""
     _reading: ReadingParts = field(init=False, repr=False)
@@ -399,7 +399,7 @@ class Installation:
 
     @property
     def map_service(self) -> MapService:
-        """Reads tiles by their place, as a map server does; raise if the cache is another's."""
+        """Reads tiles by their place; raises if the cache belongs to another installation."""
         container = self._checked
         container.cache_session().check()
         return container.map_service()

@@ -45,7 +45,7 @@ class SimulatedWork(MemoryWork):
         self.submitted = Signal(world)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a run, or for whoever stops the worker."""
+        """Wait for a run, or for a stop of the worker."""
         data = self.submitted.world.current.process.data
         data["idle"] = True
         is_told = not self.submitted.wait(seconds)

@@ -75,9 +75,9 @@ _WITH_FILES = SegmentTileStore, FileFdrClient
 _ALONE = {"metadata": frozenset({"detach", "flush"}), "queue": frozenset({"wait"})}
 """Methods of memory adapters alone: ``RealStores._commit`` commits tiles, waits are simulated."""
 LOCK_TIMEOUT_S = 2.0
-"""A wait for a lock of the server is a difference: nobody else runs who could release it."""
+"""A longer wait for a lock is a difference: no other process runs that could release it."""
 TEMPLATE = "simulation_template"
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # what is made there gets a name of its own
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # files there get unique names
 _NUMBERS = count()
 # The server reads the time of the simulation from a file. As in Postgres, now() stays the same in a
 # transaction. These functions are found before those of the server.
@@ -168,7 +168,7 @@ class RealStores:
         return self.folder / "cache"
 
     def attach(self, world: World) -> None:
-        """Belong to a history."""
+        """Attach the stores to a history."""
         self.world = world
         world.watch(StateChecker(world, self))
         world.on_database_down.append(self._restart)
@@ -237,7 +237,7 @@ class RealStores:
         )
 
     def follow_time(self) -> None:
-        """Write the time down where the server reads it."""
+        """Write the time to the file that the server reads."""
         now = datetime.fromtimestamp(self.world.now(), UTC).isoformat()
         if now != self._now:
             self._now = now

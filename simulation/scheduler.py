@@ -57,7 +57,7 @@ class Process:
     done: bool = False
     stopped_until_s: float = 0.0
     parked: list[Task] = field(factory=list)
-    """The tasks that would run if the process did not stand still."""
+    """The tasks that are ready to run once the process is no longer suspended."""
     wall_offset_s: float = 0.0
     tasks: list[Task] = field(factory=list)
     on_death: list[Callable[[], object]] = field(factory=list)
@@ -290,7 +290,7 @@ class Scheduler:
                 self._ready.append(what)
 
     def resume(self, process: Process) -> None:
-        """Let the tasks of a process go on as soon as it does not stand still any more."""
+        """Resume the tasks of a process when its suspension ends."""
         left_s = process.stopped_until_s - self.time_s
         if left_s <= 0:
             self._ready += process.parked

@@ -163,7 +163,7 @@ class _FetchTask(Generic[Result]):
         self.left = Signal(self.world)
 
     def loop(self) -> None:
-        """Make steps until the work is done or the run ends."""
+        """Run steps until the work is done or the run ends."""
         try:
             self._make_steps()
         except WorkCancelled:
@@ -201,7 +201,7 @@ class _FetchTask(Generic[Result]):
 
 @define(eq=False)
 class SimulatedFetchRunner:
-    """Makes the steps in a thread of its own, as ``ThreadFetchRunner``."""
+    """Runs the steps in its own thread, like ``ThreadFetchRunner``."""
 
     world: World
     process: Process

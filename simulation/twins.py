@@ -20,10 +20,10 @@ from tileferry.domain.tiles import BlobRef, TileSet
 
 
 class RealSide(Protocol):
-    """What the real adapters of a history have in common."""
+    """State that the real adapters of a history share."""
 
     def follow_time(self) -> None:
-        """Let real stores have the time of the simulation."""
+        """Set the time of the real stores to that of the simulation."""
 
     def report(self, problem: str) -> None:
         """Report what differs; this ends the history."""
@@ -38,7 +38,7 @@ class Twin:
     _real: Any
     _side: RealSide
     _alone: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Methods that only the memory adapter is asked for."""
+    """Methods that are called on the memory adapter only."""
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call both; return the answer, or raise the error, that they have in common."""
@@ -176,7 +176,7 @@ def _narrow(place: str, known: Any, real: Any) -> tuple[str, Any, Any]:
 
 
 def _move_blob(store: MemoryTileStore, blob: BlobRef, real: BlobRef) -> BlobRef:
-    """Let the memory store keep bytes at the location that they have on the disk."""
+    """Make the memory store use the locations of the bytes on the disk."""
     moved = evolve(blob, location=real.location)
     store._contents[moved] = store._contents.pop(blob)
     store._unflushed[moved] = store._unflushed.pop(blob)

@@ -41,7 +41,7 @@ EXPECTED = (TileManagerError, CommandFailedError, KeyboardInterrupt)
 
 
 DEFECTS = (InvalidValueError, MisuseError)
-"""What nobody is told here: all commands are given as they should be, though maybe too late."""
+"""Errors that are bugs here: the commands of a scenario are valid, though maybe too late."""
 
 
 class Violation(Exception):  # noqa: N818  # what the simulator looks for is not an error of its own
@@ -303,7 +303,7 @@ class World(Scheduler):
 
 
 def _is_defect(error: BaseException) -> bool:
-    """Return whether nobody should be told this; operators are told what they may not do now."""
+    """Return whether an error is a bug; refusing an operator's command is not."""
     if isinstance(error, IllegalTransitionError):
         return error.actor != Actor.OPERATOR
     return isinstance(error, DEFECTS) or not isinstance(error, EXPECTED)

@@ -1,4 +1,4 @@
-"""Builds a bundle that installs without a network, and proves it; see ``make bundle``.
+"""Builds a bundle that installs without a network, and tests it; see ``make bundle``.
 
 The bundle is an archive with the wheel of tileferry, the wheels of every locked package that it
 needs on this platform, their hashes, and ``install.sh``. It is then installed and run in a network
@@ -25,7 +25,7 @@ PACKAGE = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """Run a command, and return what it says; end with its message if it fails."""
+    """Run a command and return its output; exit with its message if it fails."""
     done = subprocess.run(  # noqa: S603  # commands of our own
         [str(part) for part in command],
         capture_output=True,
@@ -57,7 +57,7 @@ def select_locked() -> str:
 
 
 def build_wheels(wheels: Path) -> Path:
-    """Build the wheel of the product, fetch those of the locked packages; return the former."""
+    """Build the product's wheel and fetch the locked packages; return the product's wheel."""
     tree = BUILD / "tree"  # a copy, so that building leaves nothing behind
     for name in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
         source, target = ROOT / name, tree / name
@@ -74,7 +74,7 @@ def build_wheels(wheels: Path) -> Path:
 
 
 def write_requirements(folder: Path) -> None:
-    """Write what to install, with the hash of each wheel: some were built from their source."""
+    """Write the requirements with the hash of each wheel, since some are built here."""
     lines = []
     for wheel in sorted((folder / "wheels").glob("*.whl")):
         name, version = wheel.name.split("-")[:2]
@@ -123,7 +123,7 @@ def write_bundle(folder: Path) -> None:
 
 
 def prove(archive: Path) -> None:
-    """Install the archive and use it, in a place without a network."""
+    """Install the archive and run it, without a network."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         with tarfile.open(archive) as packed:

@@ -193,7 +193,7 @@ def _build_rows(giveup: "Giveup", picture: "PurePath | None") -> dict[str, objec
 
 
 def build_giveup_facts(giveup: "Giveup") -> dict[str, object]:
-    """Return what is known of a giveup, by name."""
+    """Return the facts about a giveup, by name."""
     from tileferry.domain.text import format_bytes, format_utc
 
     tile = giveup.tile

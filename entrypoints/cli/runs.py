@@ -307,7 +307,7 @@ def find_run(installation: "Installation", run: str) -> "RunDetails":
 
 
 def build_run_facts(found: "RunDetails") -> dict[str, object]:
-    """Return what is known of a run, by name."""
+    """Return the facts about a run, by name."""
     from tileferry.domain.text import format_utc, printable
     from tileferry.entrypoints.cli.formatting import format_relative_time
     from tileferry.entrypoints.cli.work_lines import describe_progress, format_next_try

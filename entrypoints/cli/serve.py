@@ -75,10 +75,10 @@ def serve_command(
 
     Prints its address once it accepts connections, and runs until Ctrl-C. Tiles are at
     /tiles/SOURCE/Z/X/Y, with TileJSON and WMTS beside them; `merged` is the freshest tile of any
-    source. The database may be away for a while: pages fail until it returns.
+    source. If the database becomes unreachable, pages fail until it is back.
 
-    Exit codes: 0 stopped by a signal, 2 a wrong setting, 4 not safe: other machines could reach it
-    without a token and TLS, 7 the database or the cache cannot be opened.
+    Exit codes: 0 stopped by a signal; 2 invalid setting; 4 refused, because other machines could
+    connect without a token and TLS; 7 the database or the cache cannot be opened.
     """
     from attrs import evolve
 
@@ -124,4 +124,4 @@ def serve_command(
 
 _TEMPLATE = "/tiles/merged/{z}/{x}/{y}"
 _PATIENCE_S = 2.0
-"""How long a request waits for a database that is away."""
+"""How long a request waits for an unreachable database."""

@@ -55,7 +55,7 @@ def format_run(run: Run, now: datetime, progress: RunProgress | None = None) -> 
 
 
 def describe_run_state(run: Run, now: datetime, progress: RunProgress | None) -> list[str]:
-    """Return what a run waits for, how far it is, and its last error."""
+    """Return the wait, the progress and the last error of a run."""
     below = []
     if run.next_retry_at is not None:
         due = format_next_try(run.next_retry_at, now)
@@ -232,7 +232,7 @@ TERMINAL_REASONS = {
 
 
 def build_partition_facts(found: "PartitionDetails") -> dict[str, object]:
-    """Return what is known of a partition, by name."""
+    """Return the facts about a partition, by name."""
     partition, planned = found.partition, found.planned
     rows: dict[str, object] = {
         "status": partition.status + (", needs review" if partition.needs_review else ""),

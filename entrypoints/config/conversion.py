@@ -1,4 +1,4 @@
-"""Converts what files and variables say into the declared types of settings."""
+"""Converts values from files and variables to the declared types of settings."""
 
 from enum import Enum
 from pathlib import Path
@@ -32,7 +32,7 @@ def convert_value(value: Any, kind: Any, folder: Path) -> Any:
         case origin if origin is dict:
             _check(isinstance(value, dict))
             return {name: convert_value(item, inner[1], folder) for name, item in value.items()}
-        case _:  # or None, which a file cannot say
+        case _:  # or None, which a file cannot express
             return convert_value(value, inner[0], folder)
 
 
@@ -59,6 +59,6 @@ def _resolve_path(text: str, folder: Path) -> Path:
         raise ValueError(str(error)) from error
 
 
-def _check(holds: bool) -> None:  # noqa: FBT001  # it is all that a check has
+def _check(holds: bool) -> None:  # noqa: FBT001  # its only argument
     if not holds:
         raise ValueError

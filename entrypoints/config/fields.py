@@ -33,7 +33,7 @@ def data_path(name: str) -> Path:
 
 
 class Secret:
-    """A text that is shown as ``***``, unless it is asked for."""
+    """A text that is shown as ``***`` unless it is read explicitly."""
 
     __slots__ = ("_text",)
 

@@ -99,12 +99,12 @@ class ServeConfig:
     tile_max_age_s: int = field(
         default=60,
         validator=integer(0, 31_536_000),
-        metadata=doc("How long clients may use a tile without asking again, in seconds."),
+        metadata=doc("How long clients may cache a tile without revalidating it, in seconds."),
     )
     upscale_levels: int = field(
         default=0,
         validator=integer(0, UPSCALE_LEVELS_MAX),
         metadata=doc(
-            "A missing tile is cut from a coarser one, at most so many levels up; 0: it is missing."
+            "Cut a missing tile from a coarser one, at most this many levels up; 0 turns this off."
         ),
     )

@@ -23,7 +23,7 @@ from tileferry.entrypoints.web.snapshots import Snapshot
 _PATH = "/audit"
 _ROWS_MAX = 50
 _SCANNED_MAX = 1_000
-"""Entries that one page reads to find those of a filter; the next page goes on from there."""
+"""Entries that a page reads to find matching ones; the next page continues after them."""
 _FILTERS = ("category", "event")
 _REPLAYED_MAX = 50
 _COLOURS = {

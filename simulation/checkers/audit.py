@@ -58,7 +58,7 @@ class LoadChecker(Checker):
     normal_per_s: float
     """How many calls it makes if all of them succeed."""
     _outages: dict[tuple[str, int], _Series] = field(factory=dict)
-    """The calls that nobody answered."""
+    """The calls without an answer."""
     _retries: dict[tuple[str, int], _Series] = field(factory=dict)
     """The retries, which cost a token each."""
     _decided: set[tuple[str, int, str]] = field(factory=set)

@@ -34,7 +34,7 @@ class Scenario:
     weights: ClassVar[dict[FaultKind, float]] = {}
     early: ClassVar[float] = 1.0
     lasts_s_max: ClassVar[float] = 3_000.0
-    """How long a fault lasts at most; longer than anybody here waits, nothing new happens."""
+    """Maximum duration of a fault; a longer one would exceed every wait and show nothing new."""
     world: World
     chance: Random = field(init=False)
     """Decides about the size and the settings of this world, not about its history."""

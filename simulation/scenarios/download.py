@@ -58,9 +58,9 @@ from tileferry.domain.tiles.selection import FetchMode
 PROVIDER = PortSpec(name="provider", kind=PortKind.PROVIDER)
 ZOOM = 14
 NEWER_MAX = 2
-"""So many tiles get newer versions."""
+"""Number of tiles that get newer versions."""
 GRACE_S = 10.0
-"""That of a command after the first signal."""
+"""The grace of a command after the first signal."""
 
 
 class SimulatedCompaction:

@@ -265,7 +265,7 @@ class QueueScenario(Scenario):
     def watch_run(
         self, process: Process, handle: RunHandler, run: Run, check: Callable[[], None], /
     ) -> RunResult:
-        """Process a run, and check why its worker goes on with it."""
+        """Process a run, and check that its worker may continue."""
 
         def watch() -> None:
             was_drained = self.is_drained(process)

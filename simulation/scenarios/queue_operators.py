@@ -1,4 +1,4 @@
-"""The operators of the queue, who are sometimes wrong: what is refused must change nothing."""
+"""The operators of the queue, who make mistakes: a refused command must change nothing."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ DRAIN_S = 1.0
 
 @define(eq=False)
 class QueueOperators:
-    """What operators do, each in a process of its own."""
+    """The actions of operators, each in its own process."""
 
     scenario: "QueueScenario"
 

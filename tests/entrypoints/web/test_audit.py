@@ -45,7 +45,7 @@ def test_tail_is_paged_and_filtered(
     assert failed.run_id in filtered
     monkeypatch.setattr(audit, "_SCANNED_MAX", 1)
     nothing = client.get("/audit?event=idempotency").text
-    assert "No such entry among the newest" in nothing
+    assert "No matching entry on this page" in nothing
     assert list_sequences(client.get("/audit?before=2").text) == [1]
 
 
