@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from threading import RLock
 
 from attrs import define, field
@@ -295,12 +296,13 @@ class MemoryWork:
     def find_partition(self, key: PartitionKey) -> Partition | None:
         return self._books.partitions.get(key)
 
-    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
+    def find_partitions(
+        self, wanted: PartitionFilter, *, limit: int | None = None
+    ) -> Iterator[Partition]:
         """Yield the matching partitions, sorted by key."""
         known = self._books.partitions
-        for key in sorted(known, key=get_sort_key):
-            if wanted.matches(known[key]):
-                yield known[key]
+        found = (known[key] for key in sorted(known, key=get_sort_key))
+        return islice(filter(wanted.matches, found), limit)
 
     def list_queries(
         self, *, after: PartitionQuery | None = None, limit: int

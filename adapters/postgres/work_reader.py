@@ -129,14 +129,19 @@ class PostgresWorkReader:
         row = self._fetch_first(_PARTITION, key_values(key))
         return None if row is None else partition_from_row(row)
 
-    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
+    def find_partitions(
+        self, wanted: PartitionFilter, *, limit: int | None = None
+    ) -> Iterator[Partition]:
         """Yield the matching partitions, sorted by key."""
-        after = wanted.after
+        after, left = wanted.after, limit
         while True:
             query, values = _build_partition_query(wanted, after)
-            found = [partition_from_row(row) for row in self.database.fetch_rows(query, values)]
+            rows_max = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
+            rows = self.database.fetch_rows(query, {**values, "limit": rows_max})
+            found = [partition_from_row(row) for row in rows]
             yield from found
-            if len(found) < PAGE_ROWS:
+            left = None if left is None else left - len(found)
+            if len(found) < PAGE_ROWS or left == 0:
                 return
             after = found[-1].key
 
@@ -205,7 +210,6 @@ def _build_partition_query(
         "first": wanted.first,
         "last": wanted.last,
         "statuses": list(map(str, wanted.statuses)),
-        "limit": PAGE_ROWS,
     }
     if after is not None:
         values |= {f"after_{name}": value for name, value in key_values(after).items()}

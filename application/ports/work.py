@@ -342,8 +342,10 @@ class PartitionRecords(Protocol):
         """Return a partition."""
         ...
 
-    def find_partitions(self, wanted: PartitionFilter) -> Iterator[Partition]:
-        """Yield partitions in the order of their keys, a page at a time."""
+    def find_partitions(
+        self, wanted: PartitionFilter, *, limit: int | None = None
+    ) -> Iterator[Partition]:
+        """Yield partitions in the order of their keys, a page at a time; ``None``: all."""
         ...
 
     def list_queries(

@@ -3,7 +3,6 @@
 from calendar import month_name, monthrange
 from collections.abc import Mapping
 from datetime import date, datetime
-from itertools import islice
 from typing import Any
 
 from starlette.responses import Response
@@ -47,7 +46,9 @@ def show_partitions(request: PageRequest) -> Response:
     found = reader.list_queries(
         after=None if after is None else _parse_query(after), limit=_QUERIES_MAX + 1
     )
-    failed = reader.find_partitions(PartitionFilter(statuses=[PartitionStatus.FAILED]))
+    wanted = PartitionFilter(statuses=[PartitionStatus.FAILED])
+    failed = list(reader.find_partitions(wanted, limit=_FAILED_MAX))
+    now = reader.now()
     return request.render(
         "partitions.html",
         {
@@ -57,7 +58,7 @@ def show_partitions(request: PageRequest) -> Response:
             "next": encode_filters({}, (), after=str(found[_QUERIES_MAX - 1][0]))
             if len(found) > _QUERIES_MAX
             else None,
-            "failed": [_describe(request, one) for one in islice(failed, _FAILED_MAX)],
+            "failed": [_describe(request, one, now) for one in failed],
             "failed_max": _FAILED_MAX,
         },
     )
@@ -125,12 +126,10 @@ def _build_calendar(request: PageRequest, query: PartitionQuery) -> dict[str, An
     }
 
 
-def _describe(
-    request: PageRequest, partition: Partition, now: datetime | None = None
-) -> dict[str, object]:
+def _describe(request: PageRequest, partition: Partition, now: datetime) -> dict[str, object]:
     """Return how a partition is shown on one line or in one cell."""
     inspector = request.installation.inspector
-    terminal = inspector.find_terminal_reason(partition, now or inspector.books.now())
+    terminal = inspector.find_terminal_reason(partition, now)
     state = "review" if partition.needs_review else partition.status.value
     colour, symbol, meaning = _STATES[state if terminal is None else "terminal"]
     attempts = partition.attempt_count

@@ -80,6 +80,9 @@ def test_partition_listing_resumes_after_key(control_plane: ControlPlane) -> Non
     assert list_keys(control_plane, PartitionFilter(after=beyond)) == keys[3:]
     wanted = PartitionFilter(query_name="roads", statuses=[PartitionStatus.PENDING], after=keys[3])
     assert list_keys(control_plane, wanted) == keys[4:]
+    for limit in (0, 1, 4, 9):
+        found = control_plane.reader.find_partitions(PartitionFilter(), limit=limit)
+        assert [partition.key for partition in found] == keys[:limit]
 
 
 def test_queries_are_listed_with_their_dates(control_plane: ControlPlane) -> None:
