@@ -12,6 +12,7 @@ from support.control_plane import (
     download_work,
     partition_key,
 )
+from support.download_operator import wait_until
 from support.web_site import RunningSite, give_up_tile
 from support.work_operator import fill_sink
 
@@ -24,13 +25,19 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+def wait_for_truth(page: "Page", expression: str) -> None:
+    """Wait without ``wait_for_function``, which needs eval, which the pages' CSP forbids."""
+    wait_until(lambda: bool(page.evaluate(expression)), expression)
+
+
 def test_browser_shows_imagery_and_the_hole(site: RunningSite, page: "Page") -> None:
     page.goto(f"{site.url}/map?flight=F7")
     page.wait_for_selector(".leaflet-tile-loaded")
     page.wait_for_selector("path.flaw-hole")
-    page.wait_for_function(
+    wait_for_truth(
+        page,
         "[...document.querySelectorAll('img.leaflet-tile-loaded')]"
-        ".some(image => image.naturalWidth === 256)"
+        ".some(image => image.naturalWidth === 256)",
     )
     page.locator("[data-layer][value=sat]").check()
     page.wait_for_selector(".leaflet-tile-loaded")
@@ -102,7 +109,7 @@ def test_giveup_shows_its_picture_and_sql(site: RunningSite, page: "Page") -> No
     tile_id = TileId.parse("late/14/9750/5600")
     give_up_tile(site.installation, tile_id, "F20", "blurred")
     page.goto(f"{site.url}/giveups?flight=F20")
-    page.wait_for_function("document.querySelector('.gallery img').naturalWidth === 256")
+    wait_for_truth(page, "document.querySelector('.gallery img').naturalWidth === 256")
     page.get_by_text("SQL to reopen").click()
     page.get_by_text("UPDATE tiles SET voting_status = 'pending'").wait_for()
     assert page.get_by_role("button").all_inner_texts() == ["◐", "Filter"]
