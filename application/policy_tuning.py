@@ -1,4 +1,4 @@
-"""Proposes retry policies from the audit history."""
+"""Proposes and simulates retry policies from the audit history."""
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -8,7 +8,14 @@ from attrs import define, field, frozen
 
 from tileferry.application.audit_reader import AuditReader
 from tileferry.domain.audit import CallCollector, get_policy_name
-from tileferry.domain.retry import PastCall, RetryPolicy, TuningReport, tune_policy
+from tileferry.domain.retry import (
+    PastCall,
+    RetryCategory,
+    RetryPolicy,
+    TuningReport,
+    WhatIfSummary,
+    tune_policy,
+)
 
 CALLS_KEPT_MAX = 20_000
 """The newest calls of one policy that are considered; they are held in memory."""
@@ -33,6 +40,17 @@ class PolicyHistory:
     """Calls that are not entirely within the period, and those beyond the newest ones."""
 
 
+@frozen(kw_only=True)
+class PolicySimulation:
+    """What a different policy would have changed."""
+
+    summary: WhatIfSummary
+    unfinished: int
+    """Calls that had not ended by the end of the period."""
+    incomplete: int
+    """Calls that began before the period."""
+
+
 @define
 class _History:
     collector: CallCollector = field(factory=CallCollector)
@@ -51,7 +69,7 @@ _HOUR_S = 3600
 
 @frozen(kw_only=True)
 class PolicyTuning:
-    """Reads the audit log once, and reports on every policy."""
+    """Reads the audit log, and reports on policies; it changes nothing."""
 
     reader: AuditReader
 
@@ -83,3 +101,19 @@ class PolicyTuning:
             )
             for name, history in found.items()
         ]
+
+    def simulate(
+        self, name: str, category: RetryCategory, policy: RetryPolicy, *, since: datetime | None
+    ) -> PolicySimulation:
+        """Replay the calls of the policy with this name under ``policy``."""
+        summary, collector = WhatIfSummary(policy), CallCollector()
+        for read in self.reader.read_since(since, holding=[category.value]):
+            event = read.event
+            if event is None or (since is not None and event.timestamp < since):
+                continue
+            call = collector.add(event) if get_policy_name(event) == name else None
+            if call is not None:
+                summary.add(call)
+        return PolicySimulation(
+            summary=summary, unfinished=collector.unfinished, incomplete=collector.incomplete
+        )

@@ -65,7 +65,7 @@ with import_on_call(globals()):
     from tileferry.application.control.worker import Worker
     from tileferry.application.download.area_survey import AreaSurvey
     from tileferry.application.download.survey import DownloadPlan, DurationEstimate
-    from tileferry.application.policy_tuning import PolicyHistory, TunablePolicy
+    from tileferry.application.policy_tuning import PolicyHistory, PolicySimulation, TunablePolicy
     from tileferry.application.ports import (
         CacheLock,
         Clock,
@@ -81,6 +81,7 @@ with import_on_call(globals()):
     from tileferry.application.ports.work import WorkReader
     from tileferry.application.upload.giveups import GiveupReview
     from tileferry.domain.audit import AlertChanged
+    from tileferry.domain.retry import RetryPolicy
     from tileferry.domain.runs import Run, RunKind, WorkerId
     from tileferry.domain.server_settings import ServerSettings
     from tileferry.domain.state_machine import Actor
@@ -507,6 +508,16 @@ class Installation:
             for name in names or known
         }
         return self._checked.policy_tuning().propose(policies, since=since)
+
+    def simulate_policy(
+        self, name: str, policy: RetryPolicy, *, since: datetime | None = None
+    ) -> PolicySimulation:
+        """Return what would have changed if the calls of the policy ``name`` had used ``policy``.
+
+        Nothing is changed.
+        """
+        category = self.policies[name].category
+        return self._checked.policy_tuning().simulate(name, category, policy, since=since)
 
     @property
     def audit_reader(self) -> AuditReader:

@@ -16,8 +16,8 @@ from tileferry.entrypoints.cli.option_types import SinceOption
 from tileferry.entrypoints.cli.policy_tune import add_tune_command
 
 if TYPE_CHECKING:
-    from tileferry.domain.audit import CallCollector
-    from tileferry.domain.retry import ErrorClass, WhatIfSummary
+    from tileferry.application.policy_tuning import PolicySimulation
+    from tileferry.domain.retry import ErrorClass
     from tileferry.entrypoints.config.policies import NamedPolicy
 
 app = declare_group("Show, explain, simulate and tune retry policies.")
@@ -104,7 +104,7 @@ def explain_command(
     settings = load_config(config)
     with blame_option("--category"):
         chosen = find_policy(settings, category)
-    error_class = _parse_error_class(error)
+    error_class = parse_error_class(error)
     plan = build_schedule(chosen.policy, error_class)
     if json:
         body = {
@@ -121,7 +121,7 @@ def explain_command(
         stdout.print(render_explanation(chosen.name, chosen.policy, error_class, plan))
 
 
-def _parse_error_class(text: str) -> "ErrorClass":
+def parse_error_class(text: str) -> "ErrorClass":
     """Return the error class of an error as an operator writes it."""
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.retry import Final, RateLimited, Retryable
@@ -202,9 +202,7 @@ def simulate_command(
     attempt are not in the log, and no policy affects them. RUN and PARTITION have no calls to
     replay; use `policy explain`.
     """
-    from tileferry.domain.audit import CallCollector
     from tileferry.domain.errors import InvalidValueError
-    from tileferry.domain.retry import WhatIfSummary
     from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_since
     from tileferry.entrypoints.cli.policy_tables import render_simulation
@@ -235,34 +233,24 @@ def simulate_command(
     with blame_option("--category"):
         chosen = find_policy(settings, category)
     other = apply_changes(chosen.policy, changes, "")
-    result, collector = WhatIfSummary(other), CallCollector()
     progress = ItemProgress()
     with open_installation(config, progress) as installation, ProgressView(progress):
         begin = parse_since(since, now=datetime.fromtimestamp(installation.clock.now(), UTC))
-        entries = installation.audit_reader.read_since(begin, holding=[chosen.category.value])
-        for read in entries:
-            event = read.event
-            if event is None or not chosen.applies_to(event):
-                continue
-            if begin is None or event.timestamp >= begin:
-                call = collector.add(event)
-                if call is not None:
-                    result.add(call)
+        simulation = installation.simulate_policy(chosen.name, other, since=begin)
     if json:
-        body = _simulation_to_json(chosen, result, collector)
+        body = _simulation_to_json(chosen.name, simulation)
         print_json("tileferry.policy.simulate.v1", body)
     else:
-        stdout.print(render_simulation(chosen.name, chosen.policy, result, collector))
+        stdout.print(render_simulation(chosen.name, chosen.policy, simulation))
 
 
-def _simulation_to_json(
-    chosen: "NamedPolicy", result: "WhatIfSummary", collector: "CallCollector"
-) -> dict[str, Any]:
+def _simulation_to_json(name: str, simulation: "PolicySimulation") -> dict[str, Any]:
     from tileferry.entrypoints.config.policies import POLICY_FIELDS
 
+    result = simulation.summary
     return {
-        "category": chosen.name,
-        "policy": {name: getattr(result.policy, name) for name in POLICY_FIELDS},
+        "category": name,
+        "policy": {field: getattr(result.policy, field) for field in POLICY_FIELDS},
         "calls": result.calls,
         "succeeded": result.succeeded,
         "would_succeed": result.still_succeed,
@@ -272,6 +260,6 @@ def _simulation_to_json(
         "unknown": result.unknown,
         "waited_s": result.waited_s,
         "would_wait_s": result.would_wait_s,
-        "unfinished": collector.unfinished,
-        "incomplete": collector.incomplete,
+        "unfinished": simulation.unfinished,
+        "incomplete": simulation.incomplete,
     }

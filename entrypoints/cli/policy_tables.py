@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tileferry.domain.audit import CallCollector
+from tileferry.application.policy_tuning import PolicySimulation
 from tileferry.domain.retry import (
     BackoffKind,
     ErrorClass,
@@ -109,23 +109,25 @@ def render_explanation(
     ]
     if plan.waits:
         parts.append(_build_waits_table(plan.waits))
+    parts += [Text(line) for line in describe_end(name, plan)]
+    return Group(*parts)
+
+
+def describe_end(name: str, plan: RetrySchedule) -> list[str]:
+    """Return when and why it gives up, and how long the waits take."""
     calls = "the first call" if plan.calls == 1 else f"call {plan.calls}"
-    parts.append(Text(f"It gives up after {calls}: {plan.ends_by.explanation}."))
+    lines = [f"It gives up after {calls}: {plan.ends_by.explanation}."]
     if plan.waits:
-        parts.append(
-            Text(
-                f"Waiting takes {format_duration(plan.worst_case_s)} at most, plus the time of the"
-                " calls themselves."
-            )
+        lines.append(
+            f"Waiting takes {format_duration(plan.worst_case_s)} at most, plus the time of the"
+            " calls themselves."
         )
     if plan.waits and name in _BUDGETED:
-        parts.append(
-            Text(
-                "An empty retry budget delays a retry further, and never cancels it"
-                " (c11.retry_budget_refill_per_s)."
-            )
+        lines.append(
+            "An empty retry budget delays a retry further, and never cancels it"
+            " (c11.retry_budget_refill_per_s)."
         )
-    return Group(*parts)
+    return lines
 
 
 def _build_waits_table(waits: Sequence[ScheduledWait]) -> Table:
@@ -149,39 +151,57 @@ def _add_wait(table: Table, wait: ScheduledWait) -> None:
 # simulate
 
 
+OUTCOME_COLUMNS = ("", "actual", "what if", "change")
+
+
 def render_simulation(
-    name: str, current: RetryPolicy, result: WhatIfSummary, collector: CallCollector
+    name: str, current: RetryPolicy, simulation: PolicySimulation
 ) -> RenderableType:
     """Render the recorded, the simulated and the unknown outcomes."""
-    head = [
+    result = simulation.summary
+    parts: list[RenderableType] = [
         Text(f"{name} under a different policy", "bold"),
         Text(f"set now   {describe_policy(current)}"),
         Text(f"what if   {describe_policy(result.policy)}"),
     ]
+    rows = list_outcomes(result)
+    if rows:
+        table = _build_table(None, drop=("change",))
+        for heading in OUTCOME_COLUMNS:
+            table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        parts.append(table)
+    return Group(*parts, *(Text(line) for line in explain_simulation(simulation)))
+
+
+def list_outcomes(result: WhatIfSummary) -> list[tuple[str, ...]]:
+    """Return the recorded and the simulated outcomes as rows of ``OUTCOME_COLUMNS``."""
     if not result.calls:
-        return Group(*head, Text("The audit log has no such call in that period."))
-    table = _build_table(None, drop=("change",))
-    table.add_column("", no_wrap=True)
-    for heading in ("actual", "what if", "change"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    _add_counts(table, "succeeded after retries", result.succeeded, result.still_succeed)
-    _add_counts(table, "given up", result.given_up, result.still_given_up + result.lost)
-    table.add_row("unknown", "", str(result.unknown), "")
+        return []
     change_s = result.would_wait_s - result.waited_s
-    table.add_row(
-        "total waiting",
-        format_duration(result.waited_s),
-        format_duration(result.would_wait_s),
-        f"{'-' if change_s < 0 else '+'}{format_duration(abs(change_s))}",
-    )
-    return Group(*head, table, *(Text(line) for line in _explain_simulation(result, collector)))
+    return [
+        _compare_counts("succeeded after retries", result.succeeded, result.still_succeed),
+        _compare_counts("given up", result.given_up, result.still_given_up + result.lost),
+        ("unknown", "", str(result.unknown), ""),
+        (
+            "total waiting",
+            format_duration(result.waited_s),
+            format_duration(result.would_wait_s),
+            f"{'-' if change_s < 0 else '+'}{format_duration(abs(change_s))}",
+        ),
+    ]
 
 
-def _add_counts(table: Table, name: str, before: int, after: int) -> None:
-    table.add_row(name, str(before), str(after), f"{after - before:+d}")
+def _compare_counts(name: str, before: int, after: int) -> tuple[str, ...]:
+    return name, str(before), str(after), f"{after - before:+d}"
 
 
-def _explain_simulation(result: WhatIfSummary, collector: CallCollector) -> list[str]:
+def explain_simulation(simulation: PolicySimulation) -> list[str]:
+    """Return what the outcomes mean, in sentences."""
+    result = simulation.summary
+    if not result.calls:
+        return ["The audit log has no such call in that period."]
     lines = [f"{_format_calls(result.calls)} that failed at least once."]
     if result.lost:
         lines.append(
@@ -194,7 +214,7 @@ def _explain_simulation(result: WhatIfSummary, collector: CallCollector) -> list
         )
     if not result.lost and not result.unknown:
         lines.append("Every call would have ended the same way.")
-    left_out = collector.unfinished + collector.incomplete
+    left_out = simulation.unfinished + simulation.incomplete
     if left_out:
         lines.append(f"Left out: {_format_calls(left_out)} not entirely within that period.")
     return lines

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "tileferry.policy.tune.v1"
 _HOURS_FEW = 3
+ATTEMPT_COLUMNS = ("attempt", "calls", "ok", "share", "mean wait before")
+EFFECT_COLUMNS = ("policy", "ok", "given up", "unknown", "retries", "waiting")
 
 
 def add_tune_command(app: typer.Typer) -> None:
@@ -73,7 +75,7 @@ def tune_command(
             "since": None if begin is None else begin.isoformat(),
             "until": now.isoformat(),
             "policies": {one.report.name: _to_json(one, policies) for one in found},
-            "configuration": "\n".join(_format_settings(found, policies)),
+            "configuration": "\n".join(format_settings(found, policies)),
         }
         print_json(SCHEMA, body)
     else:
@@ -147,7 +149,7 @@ def _iter_settings(
         yield path, int(value) if float(value).is_integer() else value
 
 
-def _format_settings(
+def format_settings(
     found: "Sequence[PolicyHistory]", policies: "Mapping[str, NamedPolicy]"
 ) -> "Iterator[str]":
     """Yield the lines to add to the configuration file."""
@@ -172,81 +174,96 @@ def _render(
     from rich.console import Group
     from rich.text import Text
 
-    from tileferry.domain.retry import CALLS_MIN
-
     parts: list[RenderableType] = []
     for one in found:
         if not one.report.calls_missing:
             parts += [*_render_report(one), Text()]
-    few = [one.report for one in found if one.report.calls_missing]
-    counts = ", ".join(f"{report.name} {report.calls}" for report in few if report.calls)
-    if counts:
-        parts.append(Text(f"Too few calls for a proposal ({CALLS_MIN} needed): {counts}."))
-    if len(few) == len(found) and not counts:
-        parts.append(
-            Text(f"The audit log has no retried call in that period; {CALLS_MIN} are needed.")
-        )
-    lines = list(_format_settings(found, policies))
+    parts += [Text(line) for line in describe_missing(found)]
+    lines = list(format_settings(found, policies))
     if lines:
         parts.append(Text("To apply the proposal, add or change these settings:"))
         parts += [Text(line) for line in lines]
     return Group(*parts)
 
 
+def describe_missing(found: "Sequence[PolicyHistory]") -> "Iterator[str]":
+    """Yield which policies have too few calls for a proposal."""
+    from tileferry.domain.retry import CALLS_MIN
+
+    few = [one.report for one in found if one.report.calls_missing]
+    counts = ", ".join(f"{report.name} {report.calls}" for report in few if report.calls)
+    if counts:
+        yield f"Too few calls for a proposal ({CALLS_MIN} needed): {counts}."
+    if len(few) == len(found) and not counts:
+        yield f"The audit log has no retried call in that period; {CALLS_MIN} are needed."
+
+
 def _render_report(one: "PolicyHistory") -> "Iterator[RenderableType]":
     from rich.text import Text
 
+    report = one.report
+    yield Text(report.name, "bold")
+    yield from map(Text, describe_history(one))
+    yield _build_table(ATTEMPT_COLUMNS, list_attempts(report))
+    yield _build_table(EFFECT_COLUMNS, list_effects(report))
+    yield from map(Text, describe_proposal(one))
+
+
+def describe_history(one: "PolicyHistory") -> "Iterator[str]":
+    """Yield what a proposal is based on."""
+    hours = "1 hour" if one.hours == 1 else f"{one.hours} hours"
+    yield f"{one.report.calls} calls that failed at least once, in {hours}."
+    if one.hours < _HOURS_FEW:
+        yield "They may have one cause; wait for more history before you apply a proposal."
+
+
+def describe_proposal(one: "PolicyHistory") -> "Iterator[str]":
+    """Yield the proposed changes with their reasons."""
     from tileferry.entrypoints.cli.audit_entries import describe_policy
 
-    report = one.report
-    hours = "1 hour" if one.hours == 1 else f"{one.hours} hours"
-    yield Text(report.name, "bold")
-    yield Text(f"{report.calls} calls that failed at least once, in {hours}.")
-    if one.hours < _HOURS_FEW:
-        yield Text("They may have one cause; wait for more history before you apply a proposal.")
-    yield _build_attempts_table(report)
-    yield _build_effects_table(report)
-    for change in report.changes:
-        yield Text(f"{change.field_name}: {change.before:g} → {change.after:g}; {change.reason}.")
-    if not report.changes:
-        yield Text(f"No change proposed: {describe_policy(report.policy)}.")
+    for change in one.report.changes:
+        yield f"{change.field_name}: {change.before:g} → {change.after:g}; {change.reason}."
+    if not one.report.changes:
+        yield f"No change proposed: {describe_policy(one.report.policy)}."
     if one.left_out:
-        yield Text(f"Left out: {one.left_out} calls not entirely within that period.")
+        yield f"Left out: {one.left_out} calls not entirely within that period."
 
 
-def _build_attempts_table(report: "TuningReport") -> "Table":
+def list_attempts(report: "TuningReport") -> "Sequence[Sequence[str]]":
+    """Return the success of each attempt as rows of ``ATTEMPT_COLUMNS``."""
     from tileferry.entrypoints.cli.formatting import format_duration
 
-    table = _build_table("attempt", "calls", "ok", "share", "mean wait before")
-    for item in report.attempts:
-        table.add_row(
+    return [
+        (
             str(item.attempt),
             str(item.reached),
             str(item.succeeded),
             f"{item.share:.0%}",
             format_duration(item.mean_wait_s),
         )
-    return table
+        for item in report.attempts
+    ]
 
 
-def _build_effects_table(report: "TuningReport") -> "Table":
+def list_effects(report: "TuningReport") -> "Sequence[Sequence[str]]":
+    """Return the effect of each policy as rows of ``EFFECT_COLUMNS``."""
     from tileferry.entrypoints.cli.formatting import format_duration
 
-    table = _build_table("policy", "ok", "given up", "unknown", "retries", "waiting")
-    for name, effect in _name_effects(report):
-        if effect is not None:
-            table.add_row(
-                "AWS standard" if name == "aws_standard" else name,
-                str(effect.succeeded),
-                str(effect.given_up),
-                str(effect.unknown),
-                str(effect.retries),
-                format_duration(effect.waited_s),
-            )
-    return table
+    return [
+        (
+            "AWS standard" if name == "aws_standard" else name,
+            str(effect.succeeded),
+            str(effect.given_up),
+            str(effect.unknown),
+            str(effect.retries),
+            format_duration(effect.waited_s),
+        )
+        for name, effect in _name_effects(report)
+        if effect is not None
+    ]
 
 
-def _build_table(*headings: str) -> "Table":
+def _build_table(headings: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> "Table":
     from rich import box
 
     from tileferry.entrypoints.cli.tables import FittingTable
@@ -256,4 +273,6 @@ def _build_table(*headings: str) -> "Table":
     )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     return table

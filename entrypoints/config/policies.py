@@ -7,7 +7,6 @@ import attrs
 from attrs import evolve, frozen
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
     DOWNLOAD_POLICY,
     DOWNLOAD_SESSION_POLICY,
@@ -25,9 +24,6 @@ from tileferry.domain.retry import (
 )
 from tileferry.entrypoints.config.retry_overrides import apply_changes, build_category_policies
 from tileferry.entrypoints.config.sections import C11Config, Config
-
-with import_on_call(globals()):
-    from tileferry.domain.audit import AuditEvent, get_policy_name
 
 POLICY_FIELDS = [
     field.name
@@ -168,10 +164,6 @@ class NamedPolicy:
         if path.endswith("_retries"):  # counts retries, the policy counts attempts
             return path, value - 1
         return path, value
-
-    def applies_to(self, event: AuditEvent) -> bool:
-        """Return whether this policy governs the event's call."""
-        return get_policy_name(event) == self.name
 
 
 def list_policies(config: Config) -> Mapping[str, NamedPolicy]:

@@ -9,6 +9,7 @@ from tileferry.entrypoints.web import (
     health,
     map,  # noqa: A004  # named after the page
     partitions,
+    policies,
     runs,
     transfers,
     wmts,
@@ -23,6 +24,7 @@ PAGES: Sequence[Page] = (
     partitions.PAGE,
     giveups.PAGE,
     audit.PAGE,
+    policies.PAGE,
     health.PAGE,
     wmts.PAGE,
 )

@@ -1,6 +1,6 @@
 """Proposals from an audit log."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.audit_events import create_call_events
@@ -69,3 +69,17 @@ def test_newest_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_tuning, "CALLS_KEPT_MAX", 35)
     (api, *_) = make_tuning(make_history()).propose(POLICIES, since=None)
     assert (api.report.calls, api.left_out) == (35, 5)
+
+
+def test_simulation_replays_the_calls_of_one_policy_in_the_period() -> None:
+    """Runs share no policy with requests, and calls that began before the period are left out."""
+    once = RetryPolicy(name="API_REQUEST", max_attempts=1)
+    tuning, category = make_tuning(make_history()), RetryCategory.API_REQUEST
+    found = tuning.simulate("API_REQUEST", category, once, since=None)
+    assert (found.summary.calls, found.summary.lost) == (40, 40)
+    assert (found.unfinished, found.incomplete) == (0, 0)
+    since = datetime.fromtimestamp(START_S + 360 * 10 + 0.5, UTC)
+    recent = tuning.simulate("API_REQUEST", category, once, since=since)
+    assert (recent.summary.calls, recent.incomplete) == (29, 1)
+    run = tuning.simulate("RUN", RetryCategory.EXECUTION_INTENT, RUN, since=None)
+    assert (run.summary.calls, run.summary.lost) == (10, 0)
