@@ -83,3 +83,5 @@ def test_simulation_replays_the_calls_of_one_policy_in_the_period() -> None:
     assert (recent.summary.calls, recent.incomplete) == (29, 1)
     run = tuning.simulate("RUN", RetryCategory.EXECUTION_INTENT, RUN, since=None)
     assert (run.summary.calls, run.summary.lost) == (10, 0)
+    other = tuning.simulate("EXECUTION_INTENT", RetryCategory.EXECUTION_INTENT, RUN, since=None)
+    assert other.summary.calls == 0
