@@ -86,6 +86,10 @@ def test_failed_partition_is_retried_and_succeeds(
     judge(VerdictOutcome.PASSED)
     page.get_by_text("✓ success").wait_for()  # sent by the server
     assert "the link is back" in page.locator("pre").inner_text()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("link", name="flow/acme/city").click()
+    page.get_by_role("link", name="1, 2026-03-01").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_bulk_cancel_asks_for_the_count(

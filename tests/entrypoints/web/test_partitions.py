@@ -65,6 +65,8 @@ def test_calendar_shows_each_state_by_colour_and_symbol(
     ):
         start = page.index(f'<a class="day {colour}" id="d{key.logical_date}"')
         assert f"<i>{symbol}</i>" in page[start : page.index("</a>", start)]
+    assert 'aria-label="1, 2026-03-01: success' in page  # the visible number is in the name
+    assert page.count('<li class="bare">') == 11  # months that a phone shows as one line
     assert "too few tiles &lt;script&gt;" in page
     assert "<script>alert" not in page
     assert 'name="bbox" required value="2.0,48.0,2.1,48.1"' in page  # of its newest run

@@ -89,7 +89,9 @@ def test_run_shows_why_progress_and_escaped_errors(
 
 
 def test_unknown_run_is_404(client: httpx.Client) -> None:
-    assert client.get("/runs/none").status_code == 404
+    answer = client.get("/runs/none")
+    assert answer.status_code == 404
+    assert "list the runs with <code>tileferry runs list</code>" in answer.text
     assert client.get("/runs/..%2F..%2Fetc").status_code in {400, 404}
 
 
