@@ -61,7 +61,9 @@ class StopChecker(Checker):
     def note_signal(self, process: Process, count_stops: Callable[[], int]) -> None:
         """Note that a process was asked to stop; look again after its grace.
 
-        ``count_stops`` returns how often it has obeyed. A fault meanwhile may delay that.
+        ``count_stops`` returns how often it has obeyed. A fault meanwhile may delay that, and so
+        may any process that is suspended: it may hold the lock of an open transaction, which a real
+        server ends after a while.
         """
         world, stops, generation = self.world, count_stops(), process.generation
         signalled_s = world.time_s
@@ -73,7 +75,9 @@ class StopChecker(Checker):
             world.checks += 1
             is_restarted = process.generation > generation
             has_stopped = is_restarted or not process.alive or count_stops() > stops
-            was_suspended = process.stopped_until_s > signalled_s
+            was_suspended = any(
+                one.stopped_until_s > signalled_s for one in world.processes.values()
+            )
             self.require(
                 has_stopped or was_suspended or world.fault_pairs.total() > faults,
                 f"{process.name} does not stop within {self.grace_s:.0f} s",

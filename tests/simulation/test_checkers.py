@@ -53,18 +53,20 @@ def test_every_claimed_invariant_has_a_checker_or_a_reason_why_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "stops", "suspended_until_s", "reported"),
-    [(0, 3, 0.0, 1), (0, 4, 0.0, 0), (1, 0, 0.0, 0), (0, 3, 5.0, 0)],
+    ("restarts", "stops", "suspended", "reported"),
+    [(0, 3, "", 1), (0, 4, "", 0), (1, 0, "", 0), (0, 3, "worker", 0), (0, 3, "other", 0)],
 )
 def test_process_that_goes_on_after_its_grace_is_reported(
-    restarts: int, stops: int, suspended_until_s: float, reported: int
+    restarts: int, stops: int, suspended: str, reported: int
 ) -> None:
     world = World(0)
     process = Process(name="worker", main=lambda _process: world.wait(20.0))
     world.start_process(process)
+    world.start_process(Process(name="other", main=lambda _process: world.wait(20.0)))
     counts = iter([3, stops])
     StopChecker(world, 10.0).note_signal(process, lambda: next(counts, stops))
     process.generation += restarts
-    process.stopped_until_s = suspended_until_s
+    if suspended:
+        world.processes[suspended].stopped_until_s = 5.0
     world.run(liveness_s=60.0)
     assert (world.violation is not None) == bool(reported)
