@@ -145,7 +145,7 @@ class _Process:
 def _run(database: Database, program: str, options: Mapping[str, str | None]) -> Iterator[_Process]:
     """Run a client program during a block; raise with its message if it fails.
 
-    If this process is killed, pg_restore finds its input cut off and changes nothing.
+    If this process is killed, pg_restore changes nothing unless its input was already complete.
     """
     command = build_client_command(database, program)
     # Given the name of a database, pg_restore writes to it instead of printing SQL.
