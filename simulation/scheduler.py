@@ -57,7 +57,7 @@ class Process:
     done: bool = False
     stopped_until_s: float = 0.0
     parked: list[Task] = field(factory=list)
-    """The tasks that are ready to run once the process is no longer suspended."""
+    """Tasks that run when the process is resumed."""
     wall_offset_s: float = 0.0
     tasks: list[Task] = field(factory=list)
     on_death: list[Callable[[], object]] = field(factory=list)

@@ -77,9 +77,8 @@ def write_requirements(folder: Path) -> None:
     """Write the requirements with the hash of each wheel, since some are built here."""
     lines = []
     for wheel in sorted((folder / "wheels").glob("*.whl")):
-        name, version = wheel.name.split("-")[:2]
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        lines.append(f"{normalize(name)}=={version} --hash=sha256:{digest}\n")
+        lines.append(f"./wheels/{wheel.name} --hash=sha256:{digest}\n")
     (folder / "requirements.txt").write_text("".join(lines), encoding="utf-8")
 
 
@@ -92,11 +91,12 @@ target=${1:-"$HOME/.local/share/tileferry/venv"}
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.version_info[:2] == @PYTHON@ or sys.exit(
     "this bundle needs Python @VERSION@, this is " + sys.version.split()[0] + "; set PYTHON")'
-(cd "$here" && sha256sum --quiet --check SHA256SUMS)
 "$python" -m venv "$target"
+target=$(cd "$target" && pwd)
+cd "$here"
+sha256sum --quiet --check SHA256SUMS
 PIP_CONFIG_FILE=/dev/null "$target/bin/python" -m pip install --quiet --isolated \\
-    --disable-pip-version-check --no-index --find-links "$here/wheels" --no-deps \\
-    --require-hashes -r "$here/requirements.txt"
+    --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
 echo "Installed $("$target/bin/tileferry" --version): $target/bin/tileferry"
 """
 

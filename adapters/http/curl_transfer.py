@@ -124,7 +124,7 @@ class CurlTransfer:
     # The response
 
     def check_answered(self) -> None:
-        """Raise the transfer's error if there is no response with a complete head."""
+        """Raise the transfer's error unless the head of the response is complete."""
         if self.error is not None and not self.status:
             raise self.error
 

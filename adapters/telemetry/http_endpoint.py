@@ -39,9 +39,7 @@ class HttpEndpoint:
         endpoint = self
 
         class Handler(_Handler):
-            def find_answer(self) -> Answer:
-                permitted = endpoint.permits_host(self.headers.get("Host"))
-                return endpoint.answer(self.path.partition("?")[0]) if permitted else _MISDIRECTED
+            find_answer = staticmethod(self._find_answer)
 
         class Server(_BoundedServer):
             address_family = AF_INET6 if ":" in endpoint.host else _BoundedServer.address_family
@@ -52,6 +50,9 @@ class HttpEndpoint:
         )
         self._thread.start()
         return int(self._server.server_address[1])
+
+    def _find_answer(self, host: str | None, path: str) -> Answer:
+        return self.answer(path.partition("?")[0]) if self.permits_host(host) else _MISDIRECTED
 
     def close(self) -> None:
         """Stop listening."""
@@ -97,16 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "tileferry"
     sys_version = ""
 
-    def find_answer(self) -> Answer:
-        raise NotImplementedError
+    find_answer: Callable[[str | None, str], Answer]
+    """Gets the Host header and the path."""
 
     def do_GET(self) -> None:
-        self._reply(self.find_answer())
-
-    def do_HEAD(self) -> None:
-        self._reply(self.find_answer())
-
-    def _reply(self, answer: Answer) -> None:
+        answer = self.find_answer(self.headers.get("Host"), self.path)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.content)))
@@ -115,6 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.content)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
         """Log nothing: a scrape every few seconds is not worth a record."""

@@ -187,7 +187,8 @@ class UploadStatusStore(Protocol):
         """Count a rejected upload durably, and return the new count.
 
         The same ``attempt`` is not counted twice in a row, so it can be repeated after a crash.
-        Nothing else writes the count. A store that predates it inherits this refusal.
+        Nothing else writes the count. A store that predates it inherits this error, as spec 1 asks:
+        it fails when an upload is rejected, instead of retrying without a bound.
         """
         raise NotImplementedError(f"{type(self).__name__} does not count upload attempts")
 

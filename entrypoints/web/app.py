@@ -138,7 +138,7 @@ class WebApp:
                 return await self._run(route, request.with_params(**params), scope)
         if scope["method"] not in SAFE_METHODS:
             return self._fail(request, 405, "Method not allowed", f"{path} cannot be changed")
-        return self._fail(request, 404, "Page not found", f"There is no page {printable(path)}.")
+        return self._fail(request, 404, "Page not found", f"{printable(path)} does not exist.")
 
     async def _run(self, route: PageRoute, request: PageRequest, scope: Scope) -> Response:
         """Run a handler in a thread; show its errors with the same text as on the command line."""

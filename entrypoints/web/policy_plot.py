@@ -28,7 +28,7 @@ class Bar:
     y_min: float
     y_max: float
     label: str
-    """Empty where there is no room for it."""
+    """Empty if it would not fit."""
     title: str
 
     @property
@@ -67,7 +67,7 @@ class SchedulePlot:
 
 
 def plot_schedule(policy: RetryPolicy, schedule: RetrySchedule) -> SchedulePlot | None:
-    """Return the plot of a schedule; ``None`` if there is no wait to draw."""
+    """Return the plot of a schedule; ``None`` if the policy never waits."""
     if not schedule.waits:
         return None
     shown = schedule.waits[:_BARS_MAX]

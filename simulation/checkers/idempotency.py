@@ -61,7 +61,7 @@ class IdempotencyChecker(Checker):
             self._confirmed[_name_attempts(key, call.process)] = self.world.time_s
 
     def note_clear(self, call: Call) -> None:
-        """Note that an operator took the key away from whoever claimed it, who cannot know."""
+        """Note that an operator cleared the key; its claimant does not know yet."""
         for name in self._confirmed:
             if name[0] == call.args[0]:
                 self._confirmed[name] = -inf

@@ -1,6 +1,7 @@
 """What every scenario has, and the parts that scenarios share."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import count
 from random import Random
@@ -25,7 +26,7 @@ AUDIT = PortSpec(name="audit", kind=PortKind.DATABASE)
 
 
 @define(eq=False)
-class Scenario:
+class Scenario(ABC):
     """A small world: its state, its processes and its checkers."""
 
     name: ClassVar[str] = ""
@@ -47,9 +48,9 @@ class Scenario:
         self.build()
         self.world.watch(ClockChecker(self.world, type(self), self.liveness_s))
 
+    @abstractmethod
     def build(self) -> None:
         """Create the state, the checkers and the processes of this world."""
-        raise NotImplementedError
 
     # Parts of a process
 

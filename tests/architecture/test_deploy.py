@@ -86,8 +86,10 @@ def test_systemd_accepts_the_units_as_hardened(tmp_path: Path) -> None:
         run_tool("systemd-analyze", *options, unit, cwd=tmp_path)
 
 
-def test_kit_holds_no_secret_and_no_index_address() -> None:
+def test_kit_has_no_secret_and_no_address_beyond_loopback() -> None:
     for path in DEPLOY.rglob("*"):
         if path.is_file():
             text = path.read_text(encoding="utf-8")
-            assert not re.search(r"--index-url|/simple\b|password", text), path
+            assert "password" not in text, path
+            hosts = set(re.findall(r"https?://([^/:\s\"']+)", text))
+            assert hosts <= {"127.0.0.1", "localhost"}, path

@@ -83,7 +83,7 @@ class EmbeddedOperator(Operator):
 
 
 @pytest.fixture
-def initialized(embedded: EmbeddedOperator, initialized_data_dir: Path) -> EmbeddedOperator:
+def prepared_operator(embedded: EmbeddedOperator, initialized_data_dir: Path) -> EmbeddedOperator:
     """An operator who has created the database before."""
     copy_server_data(initialized_data_dir, embedded.data_dir)
     return embedded
@@ -115,8 +115,8 @@ def test_server_is_kept_from_start_to_stop(embedded: EmbeddedOperator) -> None:
     assert embedded.run("db", "stop", "--json").json["stopped"] is False
 
 
-def test_stop_is_refused_while_a_worker_runs(initialized: EmbeddedOperator) -> None:
-    embedded = initialized
+def test_stop_is_refused_while_a_worker_runs(prepared_operator: EmbeddedOperator) -> None:
+    embedded = prepared_operator
     ready = embedded.home / "ready"
     settings = {
         "TILEFERRY_WORKER_READINESS_FILE": str(ready),
@@ -169,8 +169,8 @@ def test_server_of_others_is_not_managed(tmp_path: Path, database_url: str, comm
     assert shown["embedded"] is None
 
 
-def test_slow_start_ends_with_a_clear_line(initialized: EmbeddedOperator) -> None:
-    embedded = initialized
+def test_slow_start_ends_with_a_clear_line(prepared_operator: EmbeddedOperator) -> None:
+    embedded = prepared_operator
     go = delay_start(embedded.data_dir / "pgdata")
     ran = embedded.run("runs", "list", TILEFERRY_DATABASE_START_TIMEOUT_S="1")
     assert ran.code == 7

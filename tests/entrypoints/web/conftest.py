@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from support.control_plane import ControlPlane, create_postgres_control_plane
+from support.things_page import APPLIED, SIZE, THINGS
 from support.web_site import RunningSite, fill_cache, serve_site
 
 from tileferry.adapters.postgres import Database
+from tileferry.entrypoints.web import pages, server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -41,6 +43,36 @@ def web_work(shared_database_url: str, site: RunningSite) -> Iterator[ControlPla
     plane.name_run = "0193a2b4c5d6-{:016x}".format
     yield plane
     database.close()
+
+
+@pytest.fixture(scope="module")
+def things_page() -> Iterator[None]:
+    """Offer a page that can change something, on every site that the module starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "PAGES", (*pages.PAGES, THINGS))
+        yield
+
+
+@pytest.fixture(scope="module")
+def console(
+    shared_database_url: str,
+    web_home: Path,
+    things_page: None,  # noqa: ARG001  # adds the page
+) -> Iterator[RunningSite]:
+    """Run a site with a page that can change something."""
+    with serve_site(web_home, shared_database_url) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _reset_things(request: pytest.FixtureRequest) -> None:
+    """Forget earlier changes and the rates of requests."""
+    APPLIED.clear()
+    SIZE["count"] = 3
+    for name in {"console", "locked_site"} & {*request.fixturenames}:
+        guard = request.getfixturevalue(name).server.app.guard
+        guard._changes._buckets.clear()
+        guard._logins._buckets.clear()
 
 
 @pytest.fixture

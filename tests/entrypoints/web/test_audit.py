@@ -17,7 +17,7 @@ from tileferry.entrypoints.web import audit
 
 
 @pytest.fixture
-def failed(web_work: ControlPlane) -> Run:
+def failed_run(web_work: ControlPlane) -> Run:
     """Return a run that has failed once, so that a decision about it is in the log."""
     web_work.submit_run(download_work("F1", "audited"))
     (run,) = web_work.queue.claim(W1, limit=1, lease=LEASE, sources=["audited"])
@@ -31,7 +31,7 @@ def list_sequences(page: str) -> list[int]:
 
 
 def test_tail_is_paged_and_filtered(
-    client: httpx.Client, failed: Run, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, failed_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "_ROWS_MAX", 2)
     page = client.get("/audit").text
@@ -42,7 +42,7 @@ def test_tail_is_paged_and_filtered(
     assert list_sequences(client.get(f"/audit?{older}").text) == [newest[1] - 1, newest[1] - 2]
     filtered = client.get("/audit?event=state_change").text
     assert "discovered" in filtered or "processing" in filtered
-    assert failed.run_id in filtered
+    assert failed_run.run_id in filtered
     monkeypatch.setattr(audit, "_SCANNED_MAX", 1)
     nothing = client.get("/audit?event=idempotency").text
     assert "No matching entry on this page" in nothing
@@ -54,9 +54,9 @@ def test_invalid_filters_are_explained(client: httpx.Client, query: str) -> None
     assert client.get(f"/audit?{query}").status_code == 400
 
 
-def test_decision_is_replayed_step_by_step(client: httpx.Client, failed: Run) -> None:
-    answer = client.get("/audit", params={"about": failed.run_id})
-    assert answer.headers["location"] == f"/audit/replay?about={failed.run_id}"
+def test_decision_is_replayed_step_by_step(client: httpx.Client, failed_run: Run) -> None:
+    answer = client.get("/audit", params={"about": failed_run.run_id})
+    assert answer.headers["location"] == f"/audit/replay?about={failed_run.run_id}"
     page = client.get(answer.headers["location"]).text
     assert "recomputed, all identical" in page
     for step in ("from", "policy", "decided"):
@@ -67,13 +67,13 @@ def test_decision_is_replayed_step_by_step(client: httpx.Client, failed: Run) ->
 
 
 def test_long_replay_is_bounded(
-    client: httpx.Client, failed: Run, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, failed_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "_REPLAYED_MAX", 1)
-    assert "older ones are left out" in client.get(f"/audit/replay?about={failed.run_id}").text
+    assert "older ones are left out" in client.get(f"/audit/replay?about={failed_run.run_id}").text
 
 
-@pytest.mark.usefixtures("failed")
+@pytest.mark.usefixtures("failed_run")
 def test_log_is_verified(client: httpx.Client) -> None:
     with client.stream("GET", "/live/audit-verify") as stream:
         lines = (line for line in stream.iter_lines() if line.startswith("data: "))

@@ -25,7 +25,7 @@ def read_fragment(client: httpx.Client, feed: str, text: str) -> str:
 
 
 @pytest.fixture
-def pinned(site: RunningSite) -> Iterator[str]:
+def pinned_flight(site: RunningSite) -> Iterator[str]:
     site.installation.flights.pin("F7", OperatorNote(by="ann"))
     yield "F7"
     site.installation.flights.unpin("F7", OperatorNote(by="ann"))
@@ -39,11 +39,11 @@ def test_verdict_comes_first(client: httpx.Client) -> None:
     assert 'href="/map?flight=F7"' in fragment
 
 
-def test_flight_shows_areas_and_facts(client: httpx.Client, pinned: str) -> None:
-    fragment = read_fragment(client, f"/live/flight?flight={pinned}", "stable_rear")
+def test_flight_shows_areas_and_facts(client: httpx.Client, pinned_flight: str) -> None:
+    fragment = read_fragment(client, f"/live/flight?flight={pinned_flight}", "stable_rear")
     assert "pinned since" in fragment
     assert "of these its own" in fragment
-    assert "NO-GO" in client.get(f"/flights/{pinned}").text
+    assert "NO-GO" in client.get(f"/flights/{pinned_flight}").text
     assert client.get("/flights/none").status_code == 404
 
 
