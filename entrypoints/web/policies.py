@@ -1,11 +1,13 @@
 """Policies: what each decides, its schedule, and what the log says about it; read-only."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from attrs import define, field
 from starlette.responses import Response
 
-from tileferry.application.policy_tuning import PolicyHistory
+from tileferry.application.policy_tuning import PolicyHistory, PolicySimulation
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import ErrorClass, build_schedule
 from tileferry.entrypoints.cli.audit_entries import describe_policy
@@ -30,6 +32,7 @@ from tileferry.entrypoints.cli.policy_tune import (
 )
 from tileferry.entrypoints.config.policies import NamedPolicy
 from tileferry.entrypoints.config.retry_overrides import apply_changes
+from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.filters import encode_filters, read_text
 from tileferry.entrypoints.web.policy_plot import plot_schedule
 from tileferry.entrypoints.web.site import Feed, Page, PageRequest, PageRoute
@@ -37,7 +40,8 @@ from tileferry.entrypoints.web.snapshots import Snapshot
 
 _PATH = "/policies"
 _TUNE_PERIOD = timedelta(days=30)
-_TUNE_REPEAT = timedelta(minutes=5)
+_REPEAT = timedelta(minutes=5)
+_SIMULATIONS_MAX = 64
 _ERRORS = {
     "timeout": "Retryable",
     "429": "Rate limited",
@@ -63,6 +67,28 @@ class TuningResult(Snapshot[Sequence[PolicyHistory]]):
     """The proposals for every policy; they need the log of the whole period."""
 
 
+@define
+class Simulations:
+    """The latest simulations; one is computed at a time, because each reads a part of the log."""
+
+    _latest: dict[Hashable, Snapshot[PolicySimulation]] = field(factory=dict, init=False)
+    _running: threading.Lock = field(factory=threading.Lock, init=False)
+    _guard: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def get(
+        self, key: Hashable, compute: Callable[[], PolicySimulation]
+    ) -> Snapshot[PolicySimulation]:
+        """Return the simulation for a key; the one that was not used for longest is dropped."""
+        with self._guard:
+            snapshot = self._latest.pop(key, None)
+            if snapshot is None:
+                snapshot = Snapshot(compute, repeat=_REPEAT, running=self._running)
+            self._latest[key] = snapshot
+            if len(self._latest) > _SIMULATIONS_MAX:
+                self._latest.pop(next(iter(self._latest)))
+        return snapshot
+
+
 def show_policies(request: PageRequest) -> Response:
     policies = request.installation.policies
     chosen, error = _read_choices(request, policies)
@@ -77,13 +103,13 @@ def show_policies(request: PageRequest) -> Response:
             "errors": _ERRORS,
             "chosen": chosen.name,
             "error": error,
-            "summary": describe_policy(chosen.policy),
             "table": chosen.table,
             "rows": [_describe_row(named, classes) for named in policies.values()],
             "end": describe_end(chosen.name, schedule),
             "plot": plot_schedule(chosen.policy, schedule),
             "live_query": encode_filters({}, (), category=chosen.name),
             **_build_tuning(request, chosen),
+            **_build_form(request, chosen),
             **_build_simulation(request, chosen),
         },
     )
@@ -94,10 +120,10 @@ def _read_choices(
 ) -> tuple[NamedPolicy, str]:
     category, error = (read_text(request.query, name) for name in _CHOICES)
     name, error = category or "DOWNLOAD", error or "timeout"
-    for field, value, known in (("category", name, list(policies)), ("error", error, _ERRORS)):
+    for parameter, value, known in (("category", name, list(policies)), ("error", error, _ERRORS)):
         if value not in known:
             problem = f"must be one of {', '.join(known)}"
-            raise InvalidValueError(field=field, value=value, problem=problem)
+            raise InvalidValueError(field=parameter, value=value, problem=problem)
     return policies[name], error
 
 
@@ -132,7 +158,7 @@ def _build_tuning(request: PageRequest, chosen: NamedPolicy) -> dict[str, object
         now = datetime.fromtimestamp(installation.clock.now(), UTC)
         return installation.tune_policies(since=now - _TUNE_PERIOD)
 
-    snapshot = request.site.get_state(TuningResult, lambda: TuningResult(tune, repeat=_TUNE_REPEAT))
+    snapshot = request.site.get_state(TuningResult, lambda: TuningResult(tune, repeat=_REPEAT))
     found = snapshot.get()
     view: dict[str, object] = {
         "tuned_at": snapshot.taken_at,
@@ -166,11 +192,9 @@ def render_tuning(request: PageRequest) -> str:
 # simulate
 
 
-def _build_simulation(request: PageRequest, chosen: NamedPolicy) -> dict[str, object]:
-    changes = _read_changes(request.query)
-    since = read_text(request.query, "since") or "30d"
-    view: dict[str, object] = {
-        "since": since,
+def _build_form(request: PageRequest, chosen: NamedPolicy) -> dict[str, object]:
+    return {
+        "since": _read_since(request),
         "fields": [
             {
                 "name": name,
@@ -181,21 +205,48 @@ def _build_simulation(request: PageRequest, chosen: NamedPolicy) -> dict[str, ob
             }
             for name, (label, kind) in _FIELDS.items()
         ],
-        "simulation": None,
+        "simulation_query": encode_filters(request.query, ("category", "since", *_FIELDS)),
     }
+
+
+def _build_simulation(request: PageRequest, chosen: NamedPolicy) -> dict[str, object]:
+    changes, since = _read_changes(request.query), _read_since(request)
+    view: dict[str, object] = {"summary": describe_policy(chosen.policy), "simulation": None}
     if not changes:
         return view
     installation = request.installation
     other = apply_changes(chosen.policy, changes, "")
-    begin = parse_since(since, now=datetime.fromtimestamp(installation.clock.now(), UTC))
-    simulation = installation.simulate_policy(chosen.name, other, since=begin)
+    _compute_begin(installation, since)  # an invalid time is refused before anything is read
+
+    def simulate() -> PolicySimulation:
+        begin = _compute_begin(installation, since)
+        return installation.simulate_policy(chosen.name, other, since=begin)
+
+    key = (chosen.name, tuple(changes.items()), since)
+    snapshot = request.site.get_state(Simulations, Simulations).get(key, simulate)
+    found = snapshot.get()
     result = {
         "policy": describe_policy(other),
         "columns": ("outcome", *OUTCOME_COLUMNS[1:]),
-        "rows": list_outcomes(simulation.summary),
-        "sentences": explain_simulation(simulation),
+        "rows": [] if found is None else list_outcomes(found.summary),
+        "sentences": [] if found is None else explain_simulation(found),
+        "problem": snapshot.problem,
+        "read_at": snapshot.taken_at,
     }
     return {**view, "simulation": result}
+
+
+def render_simulation(request: PageRequest) -> str:
+    chosen, _ = _read_choices(request, request.installation.policies)
+    return request.render_text("_policy_simulation.html", _build_simulation(request, chosen))
+
+
+def _read_since(request: PageRequest) -> str:
+    return read_text(request.query, "since") or "30d"
+
+
+def _compute_begin(installation: Installation, since: str) -> datetime | None:
+    return parse_since(since, now=datetime.fromtimestamp(installation.clock.now(), UTC))
 
 
 def _format_value(value: float | None) -> str:
@@ -220,5 +271,8 @@ PAGE = Page(
     title="Policies",
     path=_PATH,
     routes=(PageRoute(_PATH, show_policies),),
-    feeds=(Feed(name="policy-tune", render=render_tuning),),
+    feeds=(
+        Feed(name="policy-tune", render=render_tuning),
+        Feed(name="policy-simulation", render=render_simulation),
+    ),
 )

@@ -25,26 +25,23 @@ class Snapshot(Generic[Result]):
 
     compute: Callable[[], Result]
     repeat: timedelta = timedelta(seconds=30)
+    running: threading.Lock = field(factory=threading.Lock)
+    """Held during a computation; snapshots that share it are computed one at a time."""
     result: Result | None = field(default=None, init=False)
     taken_at: datetime | None = field(default=None, init=False)
     problem: str | None = field(default=None, init=False)
     """Why the newest computation failed; an older result may still be there."""
-    _guard: threading.Lock = field(factory=threading.Lock, init=False)
     _done: threading.Event = field(factory=threading.Event, init=False)
-    _is_running: bool = field(default=False, init=False)
 
     def get(self) -> Result | None:
         """Return the newest result, or ``None`` if there is none yet; recompute an old one."""
-        now = datetime.now(UTC)
-        with self._guard:
-            is_recent = self.taken_at is not None and now - self.taken_at < self.repeat
-            is_first = not self._done.is_set()
-            if not (self._is_running or is_recent):
-                self._is_running = True
-                threading.Thread(target=self._run, name="snapshot", daemon=True).start()
-        if is_first:
-            self._done.wait(_FIRST_WAIT_S)
+        if not self._is_recent() and self.running.acquire(blocking=False):
+            threading.Thread(target=self._run, name="snapshot", daemon=True).start()
+            self._done.wait(_FIRST_WAIT_S)  # returns at once if there is an older result
         return self.result
+
+    def _is_recent(self) -> bool:
+        return self.taken_at is not None and datetime.now(UTC) - self.taken_at < self.repeat
 
     def _run(self) -> None:
         result, problem = self.result, None
@@ -56,7 +53,7 @@ class Snapshot(Generic[Result]):
             log_crash(error)
             problem = "internal error; see the log"
         finally:
-            with self._guard:
-                self.result, self.problem = result, problem
-                self.taken_at, self._is_running = datetime.now(UTC), False
+            self.result, self.problem = result, problem
+            self.taken_at = datetime.now(UTC)
+            self.running.release()
             self._done.set()

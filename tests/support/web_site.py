@@ -99,6 +99,15 @@ def confirm_change(
     return post_form(client, f"{path}/apply", {**fields, "plan_hash": plan_hash, **confirmed})
 
 
+def read_fragment(client: httpx.Client, feed: str, text: str) -> str:
+    """Return the first fragment of a feed that has a text."""
+    with client.stream("GET", feed) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data: ") and text in (found := json.loads(line[6:])):
+                return str(found)
+    raise AssertionError(f"{feed} never said {text}")
+
+
 @contextmanager
 def serve_site(
     home: Path, database_url: str, serve: Mapping[str, Any] | None = None, **settings: Any

@@ -3,17 +3,22 @@
 import os
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from support.audit_events import create_call_events
 from support.control_plane import ControlPlane, create_postgres_control_plane
 from support.things_page import APPLIED, SIZE, THINGS
 from support.web_site import RunningSite, fill_cache, serve_site
 
-from tileferry.adapters.postgres import Database
+from tileferry.adapters.memory import ManualClock
+from tileferry.adapters.postgres import Database, PostgresAuditLog
+from tileferry.domain.retry import Retryable, RetryCategory
 from tileferry.entrypoints.web import pages, server
+from tileferry.entrypoints.web.policies import TuningResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -43,6 +48,25 @@ def web_work(shared_database_url: str, site: RunningSite) -> Iterator[ControlPla
     plane.name_run = "0193a2b4c5d6-{:016x}".format
     yield plane
     database.close()
+
+
+@pytest.fixture(scope="session")
+def retried_calls(site: RunningSite, shared_database_url: str) -> None:
+    """Store 40 calls of one policy over eleven hours: each succeeds on its second attempt."""
+    start_s = (datetime.now(UTC) - timedelta(hours=12)).timestamp()
+    events = []
+    for number in range(40):
+        clock = ManualClock(start_s + 1_000 * number)
+        events += create_call_events(
+            [Retryable()], clock=clock, key=f"w{number}", category=RetryCategory.KV_GET
+        )
+    database = Database.from_url(shared_database_url)
+    PostgresAuditLog(database=database).emit(events)
+    database.close()
+    with site.client() as client:
+        client.get("/policies")
+    state = site.server.site.get_state(TuningResult, pytest.fail)
+    state.result = state.compute()  # without waiting until the page repeats it
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,24 @@
 """The pages of flights, over HTTP."""
 
-import json
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
 import httpx
 import pytest
-from support.web_site import PRODUCED_AT, RunningSite, confirm_change, post_form
+from support.web_site import (
+    PATIENCE_S,
+    PRODUCED_AT,
+    RunningSite,
+    confirm_change,
+    post_form,
+    read_fragment,
+)
 
 from tileferry.domain.errors import NotFoundError
 from tileferry.domain.tiles import OperatorNote
 from tileferry.entrypoints.web import flights
 from tileferry.entrypoints.web.snapshots import Snapshot
-
-
-def read_fragment(client: httpx.Client, feed: str, text: str) -> str:
-    """Return the first fragment of a feed that has a text."""
-    with client.stream("GET", feed) as stream:
-        for line in stream.iter_lines():
-            if line.startswith("data: ") and text in (found := json.loads(line[6:])):
-                return str(found)
-    raise AssertionError(f"{feed} never said {text}")
 
 
 @pytest.fixture
@@ -79,6 +76,17 @@ def test_snapshot_is_computed_once_until_it_is_old() -> None:
             break
         threading.Event().wait(0.01)
     assert snapshot.result == 2
+
+
+def test_snapshots_that_share_a_lock_are_computed_one_at_a_time() -> None:
+    finish, running = threading.Event(), threading.Lock()
+    slow = Snapshot(lambda: finish.wait(PATIENCE_S), running=running)
+    other = Snapshot(lambda: "other", running=running)
+    assert (slow.get(), other.get(), other.taken_at) == (None, None, None)
+    finish.set()
+    assert running.acquire(timeout=PATIENCE_S)  # the slow one has ended
+    running.release()
+    assert (slow.get(), other.get()) == (True, "other")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from support.control_plane import (
     LEASE,
     W1,
@@ -117,6 +118,18 @@ def test_giveup_shows_its_picture_and_sql(site: RunningSite, page: "Page") -> No
     page.get_by_text("SQL to reopen").click()
     page.get_by_text("UPDATE tiles SET voting_status = 'pending'").wait_for()
     assert page.get_by_role("button").all_inner_texts() == ["◐", "Filter"]
+
+
+@pytest.mark.usefixtures("retried_calls")
+def test_what_if_is_simulated(site: RunningSite, page: "Page") -> None:
+    page.goto(f"{site.url}/policies")
+    page.get_by_label("Policy").select_option("KV_GET")
+    page.wait_for_url("**category=KV_GET**")
+    page.get_by_label("Attempts").fill("1")
+    page.get_by_role("button", name="Simulate").click()
+    result = page.get_by_role("status")
+    result.get_by_text("40 calls succeeded, but would have been given up earlier.").wait_for()
+    assert "1 attempt" in result.inner_text()
 
 
 def test_theme_is_remembered_by_the_server(site: RunningSite, page: "Page") -> None:

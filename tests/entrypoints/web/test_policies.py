@@ -1,47 +1,23 @@
 """The page of the retry policies, over HTTP."""
 
 import re
-from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from support.audit_events import create_call_events
-from support.web_site import RunningSite
+from support.web_site import RunningSite, read_fragment
 
-from tileferry.adapters.memory import ManualClock
-from tileferry.adapters.postgres import Database, PostgresAuditLog
 from tileferry.domain.retry import (
     ErrorClass,
     Final,
     RateLimited,
     Retryable,
-    RetryCategory,
     RetryPolicy,
     build_schedule,
 )
-from tileferry.entrypoints.web.policies import TuningResult
+from tileferry.entrypoints.web.policies import Simulations
 from tileferry.entrypoints.web.policy_plot import SchedulePlot, plot_schedule
 
 KV = "category=KV_GET"
-
-
-@pytest.fixture(scope="session")
-def history(site: RunningSite, shared_database_url: str) -> None:
-    """Store 40 calls of one policy over eleven hours: each succeeds on its second attempt."""
-    start_s = (datetime.now(UTC) - timedelta(hours=12)).timestamp()
-    events = []
-    for number in range(40):
-        clock = ManualClock(start_s + 1_000 * number)
-        events += create_call_events(
-            [Retryable()], clock=clock, key=f"w{number}", category=RetryCategory.KV_GET
-        )
-    database = Database.from_url(shared_database_url)
-    PostgresAuditLog(database=database).emit(events)
-    database.close()
-    with site.client() as client:
-        client.get("/policies")
-    state = site.server.site.get_state(TuningResult, pytest.fail)
-    state.result = state.compute()  # without waiting until the page repeats it
 
 
 def read_row(page: str, name: str) -> list[str]:
@@ -104,7 +80,7 @@ def test_long_schedule_is_cut_and_says_so(client: httpx.Client) -> None:
     assert ">deadline 30 min</text>" in page
 
 
-@pytest.mark.usefixtures("history")
+@pytest.mark.usefixtures("retried_calls")
 def test_proposal_of_tune_is_shown(client: httpx.Client) -> None:
     with client.stream("GET", f"/live/policy-tune?{KV}") as stream:
         sent = next(line for line in stream.iter_lines() if "calls" in line)
@@ -116,18 +92,43 @@ def test_proposal_of_tune_is_shown(client: httpx.Client) -> None:
     assert "The audit log has no retried call in that period; 30 are needed." in few
 
 
-@pytest.mark.usefixtures("history")
+@pytest.mark.usefixtures("retried_calls")
 def test_simulation_compares_and_changes_nothing(client: httpx.Client, site: RunningSite) -> None:
     before = site.installation.policies["KV_GET"]
-    page = client.get(f"/policies?{KV}&max_attempts=1&max_delay=&since=24h").text
-    assert "40 calls succeeded, but would have been given up earlier." in page
-    cells = re.findall(r'<td data-title="(?:actual|what if|change)">(.*?)</td>', page)
+    asked = f"{KV}&max_attempts=1&max_delay=&since=24h"
+    found = read_fragment(client, f"/live/policy-simulation?{asked}", "Read 20")
+    assert "40 calls succeeded, but would have been given up earlier." in found
+    cells = re.findall(r'<td data-title="(?:actual|what if|change)">(.*?)</td>', found)
     assert cells[:6] == ["40", "0", "-40", "0", "40", "+40"]
+    page = client.get(f"/policies?{asked}").text
+    assert "40 calls succeeded, but would have been given up earlier." in page
     assert 'name="max_attempts" value="1"' in page
-    none = client.get(f"/policies?{KV}&max_attempts=1&since=1s").text
-    assert "The audit log has no such call in that period." in none
+    none = f"/live/policy-simulation?{KV}&max_attempts=1&since=1s"
+    assert "The audit log has no such call in that period." in read_fragment(
+        client, none, "Read 20"
+    )
     assert site.installation.policies["KV_GET"] == before
     assert client.post("/policies", data={"max_attempts": "1"}).status_code in {403, 405}
+
+
+def test_simulation_waits_for_the_one_that_runs(client: httpx.Client, site: RunningSite) -> None:
+    asked = f"{KV}&max_attempts=2&since=2s"
+    simulations = site.server.site.get_state(Simulations, Simulations)
+    with simulations._running:
+        assert "Reading the log …" in client.get(f"/policies?{asked}").text
+    assert "no such call" in read_fragment(client, f"/live/policy-simulation?{asked}", "Read 20")
+
+
+def test_only_the_latest_simulations_are_kept() -> None:
+    simulations = Simulations()
+    with simulations._running:  # nothing is computed
+        first, second = (simulations.get(key, pytest.fail) for key in ("first", "second"))
+        for number in range(62):
+            simulations.get(number, pytest.fail)
+        assert simulations.get("first", pytest.fail) is first
+        simulations.get("one more", pytest.fail)
+        assert simulations.get("first", pytest.fail) is first
+        assert simulations.get("second", pytest.fail) is not second
 
 
 @pytest.mark.parametrize(
