@@ -9,7 +9,13 @@ from typing import TypeVar, cast
 from dependency_injector import containers, providers
 
 from tileferry.domain.lazy_imports import import_on_call
-from tileferry.entrypoints import factories, messaging, tile_source
+from tileferry.entrypoints import (
+    audit_factories,
+    factories,
+    messaging,
+    tile_source,
+    work_factories,
+)
 from tileferry.entrypoints.config import Config, SinkName
 
 with import_on_call(globals()):
@@ -80,7 +86,7 @@ with import_on_call(globals()):
     from tileferry.entrypoints.cache_session import CacheSession
     from tileferry.entrypoints.config.policies import build_retry_budget
     from tileferry.entrypoints.reading import ReadingParts
-    from tileferry.entrypoints.worker_factory import build_run_handlers
+    from tileferry.entrypoints.work_factories import build_run_handlers
 
 Component = TypeVar("Component")
 
@@ -144,7 +150,9 @@ class Container(containers.DeclarativeContainer):
         mark=cache_mark,
     )
     audit_log = providers.Singleton(PostgresAuditLog, database=control_database)
-    local_sinks = providers.Resource(factories.open_local_sinks, config, audit_log.provider, clock)
+    local_sinks = providers.Resource(
+        audit_factories.open_local_sinks, config, audit_log.provider, clock
+    )
     telemetry = providers.Singleton(messaging.build_telemetry, config, metrics)
     policies = providers.Singleton(factories.build_retry_policies, config)
     nats_connection = providers.Resource(
@@ -155,7 +163,7 @@ class Container(containers.DeclarativeContainer):
             clock=clock,
             new_id=providers.Object(new_id),
             # Its own retries cannot be recorded in JetStream.
-            audit=providers.Singleton(factories.build_audit_trail, config, local_sinks),
+            audit=providers.Singleton(audit_factories.build_audit_trail, config, local_sinks),
             policies=policies,
             telemetry=telemetry,
         ),
@@ -164,7 +172,7 @@ class Container(containers.DeclarativeContainer):
         messaging.open_nats_audit_log, config, nats_connection.provider
     )
     nats_sink = providers.Singleton(
-        factories.buffer_sink,
+        audit_factories.buffer_sink,
         config,
         SinkName.NATS,
         providers.Singleton(
@@ -173,7 +181,7 @@ class Container(containers.DeclarativeContainer):
         clock,
     )
     audit_trail = providers.Singleton(
-        factories.build_audit_trail, config, local_sinks, nats_sink.provider
+        audit_factories.build_audit_trail, config, local_sinks, nats_sink.provider
     )
     idempotency_store = providers.Singleton(
         factories.build_idempotency_store,
@@ -327,7 +335,7 @@ class Container(containers.DeclarativeContainer):
     )
     raw_root = config.provided.partitions.raw_root
     raw_sink = reading.provided.raw_sink
-    imagery_dates = providers.Singleton(factories.build_imagery_dates, config)
+    imagery_dates = providers.Singleton(work_factories.build_imagery_dates, config)
     acquisition = providers.Factory(
         PartitionAcquisition,
         sink=raw_sink,
@@ -349,12 +357,12 @@ class Container(containers.DeclarativeContainer):
         ),
         clock=clock,
         logger=logger,
-        rules=providers.Singleton(factories.build_validation_rules, config, download_settings),
+        rules=providers.Singleton(work_factories.build_validation_rules, config, download_settings),
     )
     queue_budget = reading.provided.queue_budget
-    run_queue = providers.Resource(factories.open_run_queue, control_database, queue_budget)
+    run_queue = providers.Resource(work_factories.open_run_queue, control_database, queue_budget)
     work_store = providers.Singleton(
-        factories.build_work_store, config, control_database, queue_budget
+        work_factories.build_work_store, config, control_database, queue_budget
     )
     work_policies = reading.provided.work_policies
     work_logger = providers.Callable(logging.getLogger, "tileferry.work")
@@ -471,7 +479,7 @@ class Container(containers.DeclarativeContainer):
         absent_tiles=absent_tiles,
     )
     readable_audit_log = providers.Singleton(
-        factories.select_audit_log, config, audit_log.provider, nats_audit_log.provider
+        audit_factories.select_audit_log, config, audit_log.provider, nats_audit_log.provider
     )
     audit_reader = providers.Singleton(
         AuditReader,
@@ -506,13 +514,13 @@ class Container(containers.DeclarativeContainer):
     policy_tuning = providers.Singleton(PolicyTuning, reader=audit_reader)
     alert_monitor = providers.Factory(
         AlertMonitor,
-        rule=providers.Singleton(factories.build_alert_rule, config),
+        rule=providers.Singleton(audit_factories.build_alert_rule, config),
         reader=audit_reader,
         retries=retry_manager,
         audit=audit_trail,
         clock=clock,
         logger=providers.Callable(logging.getLogger, "tileferry.alerts"),
-        receivers=providers.Singleton(factories.build_alert_receivers, config),
+        receivers=providers.Singleton(audit_factories.build_alert_receivers, config),
     )
 
 

@@ -17,16 +17,12 @@ from tileferry.domain import health
 from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.health import CheckResult
 from tileferry.domain.tiles import BBox, ProviderFault, TileId
+from tileferry.entrypoints.audit_factories import build_alert_receivers, build_alert_rule
 from tileferry.entrypoints.cache_session import check_folder, find_folder_problem
 from tileferry.entrypoints.config import Config, load_config
 from tileferry.entrypoints.config.origins import find_existing_files, find_origin
 from tileferry.entrypoints.config.setting_names import find_unknown_variables, list_setting_paths
-from tileferry.entrypoints.factories import (
-    build_alert_receivers,
-    build_alert_rule,
-    get_budget_bytes,
-    get_reserve_bytes,
-)
+from tileferry.entrypoints.factories import get_budget_bytes, get_reserve_bytes
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.logs import mute_default_handler
 from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_sdk

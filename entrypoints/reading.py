@@ -26,7 +26,7 @@ with import_on_call(globals()):
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
     from tileferry.domain.retry import RetryBudget
-    from tileferry.entrypoints.factories import build_queue_budget, build_work_policies
+    from tileferry.entrypoints.work_factories import build_queue_budget, build_work_policies
 
 
 class ReadingParts:

@@ -4,6 +4,7 @@
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -171,4 +172,13 @@ ConfirmOption = Annotated[
         metavar="N",
         help="Confirm the number; required for 10 or more when not at a terminal.",
     ),
+]
+
+# servers
+
+TlsCertOption = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; serves https.")
+]
+TlsKeyOption = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM key of the certificate.")
 ]

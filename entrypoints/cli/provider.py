@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tileferry.entrypoints.cli.command_group import JsonFlag, declare_group, format_examples
+from tileferry.entrypoints.cli.option_types import TlsCertOption, TlsKeyOption
 
 app = declare_group("Run the reference provider, with faults on request.")
 DEMO_KEY = "demo"
@@ -42,13 +43,8 @@ def serve_command(
             help="File of mode 0600 with the API key (default: TILEFERRY_PROVIDER_API_KEY).",
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; serves https."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM key of the certificate.")
-    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     page_size: Annotated[
         int, typer.Option("--page-size", metavar="N", help="Tiles per page of the listing.")
     ] = 1_000,

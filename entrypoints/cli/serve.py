@@ -13,6 +13,7 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
+from tileferry.entrypoints.cli.option_types import TlsCertOption, TlsKeyOption
 
 app = declare_command()
 
@@ -62,13 +63,8 @@ def serve_command(
             help="File of mode 0600 with the token of viewers, who cannot change anything.",
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; serves https."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM key of the certificate.")
-    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Serve the cache as a map, and the console, to browsers and ground stations.

@@ -1,32 +1,23 @@
 """Reading the audit log."""
 
-import logging
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from attrs import define, evolve, field
+from attrs import evolve
 from support.audit_events import (
     AT,
-    create_events_lost,
     create_idempotency_used,
     create_one_event_of_each_type,
     create_retry_attempted,
 )
+from support.listed_log import list_sequences, make_log, make_reader
 
-from tileferry.adapters.memory import ManualClock, MemoryAuditSink
-from tileferry.application import AuditTrail, RetryManager, audit_reader
-from tileferry.application.audit_reader import AuditReader
-from tileferry.application.ports.audit import OutboxStatus
+from tileferry.adapters.memory import MemoryAuditSink
+from tileferry.application import audit_reader
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.audit import (
-    GENESIS,
     AuditEvent,
-    ChainEntry,
-    ChainHead,
-    ChainProblem,
     RetryAttempted,
-    build_next_entry,
 )
 from tileferry.domain.errors import DatabaseError, RetryError
 from tileferry.domain.retry import POLICY_MATRIX, DecisionDifference, RetryAt, RetryCategory
@@ -34,55 +25,9 @@ from tileferry.domain.retry import POLICY_MATRIX, DecisionDifference, RetryAt, R
 LOST = DatabaseError(problem="the connection was lost", remedy="run again")
 
 
-@define
-class ListedLog:
-    """A log of whatever entries it is given; the next calls may fail."""
-
-    listed: list[ChainEntry]
-    claimed: ChainHead | None = None
-    failures: list[Exception] = field(factory=list)
-    calls: int = 0
-
-    def read_head(self) -> ChainHead:
-        self._fail()
-        return self.claimed or (self.listed[-1].head if self.listed else GENESIS)
-
-    def iter_entries(self, *, after: int = 0) -> Iterator[ChainEntry]:
-        self._fail()
-        return (entry for entry in self.listed if entry.sequence > after)
-
-    def find_entries(self, subject: str) -> Iterator[ChainEntry]:
-        self._fail()
-        return (entry for entry in self.listed if subject.encode() in entry.body)
-
-    def _fail(self) -> None:
-        self.calls += 1
-        if self.failures:
-            raise self.failures.pop()
-
-
-def make_log(*bodies: bytes | AuditEvent) -> ListedLog:
-    entries: list[ChainEntry] = []
-    for body in bodies:
-        content = body if isinstance(body, bytes) else body.canonical_bytes()
-        entries.append(build_next_entry(entries[-1].head if entries else GENESIS, content))
-    return ListedLog(entries)
-
-
-def make_reader(log: ListedLog, sink: MemoryAuditSink | None = None) -> AuditReader:
-    clock = ManualClock()
-    trail = AuditTrail(logger=logging.getLogger("test"), sinks=[sink] if sink else [])
-    manager = RetryManager(clock=clock, new_id=lambda: "id", audit=trail, sleep=clock.sleep_async)
-    return AuditReader(log=log, retries=manager)
-
-
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_reader, "PAGE", 10)
-
-
-def sequences(entries: object) -> list[int]:
-    return [read.entry.sequence for read in entries]  # type: ignore[attr-defined]
 
 
 MANY = [create_retry_attempted(n) for n in range(1, 96)]
@@ -159,11 +104,11 @@ def test_programming_error_is_not_retried() -> None:
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 50, 95, 200])
 def test_newest_returns_latest_entries_oldest_first(count: int) -> None:
     expected = list(range(1, 96))[max(0, 95 - count) :]
-    assert sequences(make_reader(make_log(*MANY)).read_newest(count)) == expected
+    assert list_sequences(make_reader(make_log(*MANY)).read_newest(count)) == expected
 
 
 def test_newest_of_empty_log_is_empty() -> None:
-    assert sequences(make_reader(make_log()).read_newest(5)) == []
+    assert list_sequences(make_reader(make_log()).read_newest(5)) == []
 
 
 def test_pages_before_a_number_cover_the_log_once() -> None:
@@ -172,7 +117,7 @@ def test_pages_before_a_number_cover_the_log_once() -> None:
     before = None
     while before is None or before > 1:
         found, before = reader.read_before(before, 7, scan_max=9)
-        seen = [*sequences(found), *seen]
+        seen = [*list_sequences(found), *seen]
     assert seen == list(range(1, len(MANY) + 1))
     assert make_reader(make_log()).read_before(None, 7, scan_max=9) == ([], 1)
 
@@ -188,7 +133,7 @@ def test_filtered_pages_read_a_bounded_number_of_entries() -> None:
         found, reached = reader.read_before(
             before, count, is_idempotency_event, holding=["idempotency"], scan_max=10
         )
-        return sequences(found), reached
+        return list_sequences(found), reached
 
     assert read(None, 5) == ([13, 14], 11)
     assert read(11, 5) == ([4], 1)
@@ -206,8 +151,8 @@ def test_newest_with_filter_searches_far_back() -> None:
         for n in range(1, 96)
     ]
     reader = make_reader(make_log(*events))
-    assert sequences(reader.read_newest(2, is_idempotency_event)) == [3, 40]
-    assert sequences(reader.read_newest(9, is_idempotency_event)) == [2, 3, 40]
+    assert list_sequences(reader.read_newest(2, is_idempotency_event)) == [3, 40]
+    assert list_sequences(reader.read_newest(9, is_idempotency_event)) == [2, 3, 40]
 
 
 def test_entries_without_wanted_values_are_skipped() -> None:
@@ -218,10 +163,13 @@ def test_entries_without_wanted_values_are_skipped() -> None:
         create_retry_attempted(4),
     ]
     reader = make_reader(make_log(*bodies))
-    assert sequences(reader.read_newest(5, holding=["idempotency"])) == [3]
-    assert sequences(reader.read_since(None, holding=["retry_attempt"])) == [2, 4]
-    assert sequences(reader.read_since(None, holding=["retry_attempt", "TimeoutError"])) == [2, 4]
-    assert sequences(reader.read_since(None, holding=["retry_attemp"])) == []
+    assert list_sequences(reader.read_newest(5, holding=["idempotency"])) == [3]
+    assert list_sequences(reader.read_since(None, holding=["retry_attempt"])) == [2, 4]
+    assert list_sequences(reader.read_since(None, holding=["retry_attempt", "TimeoutError"])) == [
+        2,
+        4,
+    ]
+    assert list_sequences(reader.read_since(None, holding=["retry_attemp"])) == []
 
 
 def test_unreadable_entries_are_returned_without_filter() -> None:
@@ -232,7 +180,7 @@ def test_unreadable_entries_are_returned_without_filter() -> None:
     assert [read.event is None for read in newest] == [True, False]
     assert newest[0].problem is not None
     assert "is not JSON" in newest[0].problem
-    assert sequences(reader.read_newest(5, lambda _: True)) == [1, 3]
+    assert list_sequences(reader.read_newest(5, lambda _: True)) == [1, 3]
 
 
 # Since
@@ -270,17 +218,17 @@ def test_clock_skew_loses_no_entries() -> None:
     for minutes in range(60, 300, 60):
         since = AT + timedelta(minutes=minutes)
         expected = {n + 1 for n, at in enumerate(times) if at >= since}
-        assert expected <= set(sequences(reader.read_since(since)))
+        assert expected <= set(list_sequences(reader.read_since(since)))
 
 
 def test_unreadable_entries_do_not_mislead_time_search() -> None:
     bodies: list[bytes | AuditEvent] = [*hourly_events(300)]
     for place in (*range(140, 160), 74, 75, 224, 225):
         bodies[place] = b"garbage"
-    found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=230)))
+    found = list_sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=230)))
     assert set(range(231, 301)) <= set(found)
     bodies[100:] = [b"garbage"] * 200  # up to the end: what they hide is unknown
-    found = sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=50)))
+    found = list_sequences(make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=50)))
     assert set(range(51, 301)) <= set(found)
 
 
@@ -289,24 +237,24 @@ def test_unreadable_entries_do_not_mislead_time_search() -> None:
 
 def test_about_finds_entries_by_sequence_or_subject() -> None:
     reader = make_reader(make_log(*create_one_event_of_each_type()))
-    assert sequences(reader.find_about("4")) == [4]
-    assert sequences(reader.find_about("corr-1")) == [1, 3, 4]
-    assert sequences(reader.find_about("nothing")) == []
-    assert sequences(reader.find_about("99999")) == []
-    assert sequences(reader.find_about("9" * 5_000)) == []
+    assert list_sequences(reader.find_about("4")) == [4]
+    assert list_sequences(reader.find_about("corr-1")) == [1, 3, 4]
+    assert list_sequences(reader.find_about("nothing")) == []
+    assert list_sequences(reader.find_about("99999")) == []
+    assert list_sequences(reader.find_about("9" * 5_000)) == []
 
 
 def test_numeric_correlation_id_is_found() -> None:
     reader = make_reader(make_log(create_retry_attempted(1, correlation_id="20261116")))
-    assert sequences(reader.find_about("20261116")) == [1]
+    assert list_sequences(reader.find_about("20261116")) == [1]
 
 
 def test_missing_sequence_is_not_mistaken_for_next() -> None:
     log = make_log(*(create_retry_attempted(n, correlation_id="c") for n in range(1_000, 1_010)))
     del log.listed[6]
-    assert sequences(make_reader(log).find_about("8")) == [8]
+    assert list_sequences(make_reader(log).find_about("8")) == [8]
     log.listed = [entry for entry in log.listed if b"7" not in entry.body]
-    assert sequences(make_reader(log).find_about("7")) == []
+    assert list_sequences(make_reader(log).find_about("7")) == []
 
 
 def test_decisions_are_recomputed_and_compared() -> None:
@@ -327,159 +275,6 @@ def test_decisions_are_recomputed_and_compared() -> None:
     assert (other.record, other.difference) == (None, None)
 
 
-# Verify
-
-
-def test_valid_log_is_intact() -> None:
-    log = make_log(*MANY)
-    result = make_reader(log).verify()
-    assert (result.intact, result.chain.checked, result.broken_at) == (True, 95, None)
-    assert result.chain.head == log.listed[-1].head
-    assert make_reader(make_log()).verify().intact
-    assert make_reader(log).verify(noted=log.listed[40].head).intact
-
-
-@pytest.mark.parametrize("place", [0, 9, 10, 50, 94])
-def test_invariant_21_first_edited_entry_is_reported(place: int) -> None:
-    log = make_log(*MANY)
-    victim = log.listed[place]
-    log.listed[place] = evolve(victim, body=victim.body.replace(b"TimeoutError", b"TimeoutErr0r"))
-    result = make_reader(log).verify()
-    assert (result.intact, result.chain.problem) == (False, ChainProblem.EDITED)
-    assert (result.chain.checked, result.broken_at) == (place, place + 1)
-
-
-def test_invariant_21_deleted_entry_is_detected_as_gap() -> None:
-    log = make_log(*MANY)
-    del log.listed[30]
-    result = make_reader(log).verify()
-    assert (result.chain.problem, result.chain.checked) == (ChainProblem.GAP, 30)
-    assert result.broken_at == 32
-
-
-def test_invariant_21_truncated_log_is_detected_by_its_head() -> None:
-    log = make_log(*MANY)
-    log.claimed = log.listed[-1].head
-    del log.listed[-1]
-    result = make_reader(log).verify()
-    assert (result.intact, result.chain.problem) == (False, ChainProblem.CUT_OFF)
-    assert (result.chain.checked, result.broken_at) == (94, None)
-    everything_gone = ListedLog([], claimed=log.claimed)
-    assert make_reader(everything_gone).verify().chain.problem is ChainProblem.CUT_OFF
-
-
-def test_invariant_21_rewritten_log_is_detected_by_noted_head() -> None:
-    noted = make_log(*MANY).listed[-1].head
-    anew = make_log(*MANY[:90], *[create_idempotency_used(n, "k") for n in range(5)])
-    assert make_reader(anew).verify().intact
-    result = make_reader(anew).verify(noted=noted)
-    assert result.chain.problem is ChainProblem.CUT_OFF
-
-
-def test_unreadable_events_are_counted_in_intact_chain() -> None:
-    bodies: list[bytes | AuditEvent] = [*MANY]
-    for place in range(3, 60):
-        bodies[place] = b'{"event_type":"of another version"}'
-    result = make_reader(make_log(*bodies)).verify()
-    assert (result.chain.intact, result.intact, result.unreadable) == (True, False, 57)
-    assert sequences(result.damage) == list(range(4, 24))
-
-
-def test_misfiled_entries_are_reported() -> None:
-    reader = evolve(make_reader(make_log(*MANY)), false_copies=lambda: iter([4, 7]))
-    result = reader.verify()
-    assert (result.intact, result.misfiled) == (False, [4, 7])
-
-
-@define
-class GrowingLog(ListedLog):
-    """A log that others append to whenever its head is asked for, before and after the answer."""
-
-    later: list[ChainEntry] = field(factory=list)
-
-    def read_head(self) -> ChainHead:
-        self.listed += self.later[:15]
-        claimed = super().read_head()
-        self.listed += self.later[15:]
-        return claimed
-
-
-def test_log_growing_during_verify_is_intact() -> None:
-    entries = make_log(*MANY).listed
-    log = GrowingLog(entries[:60], later=entries[60:])
-    result = make_reader(log).verify()
-    assert (result.intact, result.chain.checked) == (True, 75)
-    assert result.chain.head == entries[74].head
-
-
-def test_invariant_21_edit_in_entries_appended_during_verify_is_detected() -> None:
-    entries = make_log(*MANY).listed
-    entries[70] = evolve(entries[70], body=b"{}")
-    result = make_reader(GrowingLog(entries[:60], later=entries[60:])).verify()
-    assert (result.chain.problem, result.broken_at) == (ChainProblem.EDITED, 71)
-
-
-def test_invariant_21_entry_beyond_head_is_detected() -> None:
-    log = make_log(*MANY)
-    log.claimed = log.listed[-2].head
-    result = make_reader(log).verify()
-    assert (result.intact, result.chain.problem) == (False, ChainProblem.HEAD_MOVED)
-
-
-@pytest.mark.parametrize("sequence", [0, 10, 95])
-def test_invariant_21_moved_head_is_detected(sequence: int) -> None:
-    log = make_log(*MANY)
-    real = log.listed[sequence - 1].head if sequence else GENESIS
-    for moved in (real, evolve(real, hash="f" * 64)):
-        log.claimed = moved
-        intact = moved == log.listed[-1].head
-        expected = None if intact else ChainProblem.HEAD_MOVED
-        assert make_reader(log).verify().chain.problem is expected
-
-
-def test_invariant_21_empty_log_with_wrong_genesis_is_detected() -> None:
-    log = ListedLog([], claimed=ChainHead(sequence=0, hash="f" * 64))
-    assert make_reader(log).verify().chain.problem is ChainProblem.HEAD_MOVED
-
-
-# Gaps
-
-
-def test_recorded_gaps_make_an_intact_log_incomplete() -> None:
-    gaps = [create_events_lost(number, events=2) for number in range(25)]
-    result = make_reader(make_log(create_retry_attempted(1), *gaps)).verify()
-    assert (result.intact, result.complete) == (True, False)
-    assert (result.lost, result.lost_lately, len(result.gaps)) == (50, 50, 20)
-
-
-def test_gaps_up_to_the_noted_head_are_listed_but_accepted() -> None:
-    log = make_log(create_events_lost(1, events=2), create_retry_attempted(1))
-    noted = log.listed[-1].head
-    result = make_reader(log).verify(noted)
-    assert (result.complete, result.lost, result.lost_lately, len(result.gaps)) == (True, 2, 0, 1)
-    later = make_log(
-        create_events_lost(1, events=2), create_retry_attempted(1), create_events_lost(9, events=3)
-    )
-    result = make_reader(later).verify(noted)
-    assert (result.intact, result.complete, result.lost, result.lost_lately) == (True, False, 5, 3)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "shown"),
-    [
-        (OutboxStatus(name="pg", events=2), "pg: 2 events"),
-        (OutboxStatus(name="pg", events=1, damaged=4), "pg: 1 event, 4 damaged"),
-        (OutboxStatus(name="pg", lost=create_events_lost(1)), "pg: 0 events, a gap of 1"),
-    ],
-)
-def test_undelivered_events_make_a_log_incomplete(waiting: OutboxStatus, shown: str) -> None:
-    reader = evolve(make_reader(make_log()), find_waiting=lambda: [waiting])
-    result = reader.verify()
-    assert (result.intact, result.complete, result.waiting) == (True, False, [waiting])
-    assert (waiting.describe(), waiting.is_empty) == (shown, False)
-    assert OutboxStatus(name="pg").is_empty
-
-
 def test_late_delivered_entries_do_not_hide_newer_ones_before_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -492,4 +287,4 @@ def test_late_delivered_entries_do_not_hide_newer_ones_before_them(
     for since in range(0, 60, 3):
         found = make_reader(make_log(*bodies)).read_since(AT + timedelta(hours=since))
         expected = {n + 1 for n, hour in enumerate(hours) if hour >= since}
-        assert expected <= set(sequences(found))
+        assert expected <= set(list_sequences(found))

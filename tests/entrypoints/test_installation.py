@@ -110,7 +110,7 @@ def test_only_the_installation_imports_the_container() -> None:
                 and node.module == "tileferry.entrypoints.container"
             ):
                 users.add(path.relative_to(ROOT).as_posix())
-    assert users == {"entrypoints/installation.py"}
+    assert users == {"entrypoints/installation_parts.py"}
 
 
 def test_nothing_overrides_a_provider_or_replaces_sinks() -> None:

@@ -24,6 +24,7 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.retry import RetryCategory
 from tileferry.entrypoints import messaging
+from tileferry.entrypoints.audit_factories import describe_destination
 from tileferry.entrypoints.config import (
     AuditConfig,
     C11Config,
@@ -39,7 +40,6 @@ from tileferry.entrypoints.config import (
 from tileferry.entrypoints.config.audit import ListenAddress
 from tileferry.entrypoints.config.retry_overrides import CategoryConfig, RetryConfig
 from tileferry.entrypoints.container import Container
-from tileferry.entrypoints.factories import describe_destination
 from tileferry.entrypoints.metrics import Metrics
 
 CANARY = "canary-5f1c"
