@@ -121,7 +121,8 @@ class _HealthChecks:
         version_found = self.installation.get_server_version()
         place = "as configured"
         if embedded is not None:
-            place = f"in {embedded.data_dir}; {embedded.describe()}"
+            state = embedded.describe() if embedded.is_created else "created just now"
+            place = f"in {embedded.data_dir}; {state}"
         yield health.ok("database", f"PostgreSQL {version_found}, {place}")
         settings = self.installation.read_server_settings()
         settings.check_writable()

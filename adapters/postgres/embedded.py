@@ -80,8 +80,15 @@ class ServerStatus:
     users: int
     """How many processes use it, as far as the system tells."""
 
+    @property
+    def is_created(self) -> bool:
+        """Whether its data exists."""
+        return self.state is not ServerState.ABSENT
+
     def describe(self) -> str:
         """Return the state in words."""
+        if not self.is_created:
+            return "not created yet"
         process = "" if self.pid is None else f", process {self.pid}"
         return f"{self.state}{process}{', kept until it is stopped' if self.kept else ''}"
 

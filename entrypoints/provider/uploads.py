@@ -246,7 +246,7 @@ def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content, parse_constant=lambda name: _refuse(f"{name} is no number"))
     except (ValueError, RecursionError):
-        _refuse("it is no JSON")
+        _refuse("it is not JSON")
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -103,6 +103,8 @@ def test_server_is_kept_from_start_to_stop(embedded: EmbeddedOperator) -> None:
     assert status.pop("data_dir") == str(embedded.data_dir)
     assert status == {"state": "absent", "pid": None, "kept": False, "users": 0}
     assert EmbeddedServer(embedded.data_dir).find_status().state == "stopped", "at its end"
+    shutil.rmtree(embedded.data_dir)
+    assert f"in {embedded.data_dir}; created just now" in embedded.run("doctor").out
     started = embedded.run("db", "start", "--json").json["embedded"]
     assert (started["state"], started["kept"]) == ("running", True)
     status = embedded.read_status()

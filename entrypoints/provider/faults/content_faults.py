@@ -93,7 +93,7 @@ def _body_fault(name: str, says: str, change: Callable[[bytes], bytes]) -> Fault
 
 PAGE_FAULTS: tuple[Fault, ...] = (
     _page_fault(
-        "missing-field", "leave a field out", _change_first_tile(_drop_field), field="produced_at"
+        "missing-field", "omit a field", _change_first_tile(_drop_field), field="produced_at"
     ),
     _page_fault(
         "renamed-field",
@@ -105,8 +105,8 @@ PAGE_FAULTS: tuple[Fault, ...] = (
     _field_fault("nan", "write NaN", "resolution_m_per_px", float("nan")),
     _field_fault("infinity", "write Infinity", "resolution_m_per_px", float("inf")),
     _field_fault("huge-int", "write a number of 401 digits", "estimated_bytes", 10**400),
-    _field_fault("wrong-kind", "write text where a number belongs", "x", "seven"),
-    _field_fault("out-of-range", "name a tile that cannot be", "x", 2**40),
+    _field_fault("wrong-kind", "write text instead of a number", "x", "seven"),
+    _field_fault("out-of-range", "list a tile that cannot exist", "x", 2**40),
     _field_fault("nul", "write a NUL character", "produced_at", "2026-01-01T00:00:00Z\0"),
     _field_fault("surrogate", "write half a character", "produced_at", "\ud800"),
     _field_fault("control-text", "write terminal escapes", "produced_at", "\x1b[2Jgone\n\u202e"),
@@ -121,13 +121,15 @@ PAGE_FAULTS: tuple[Fault, ...] = (
     _page_fault(
         "huge-page", "put far too many tiles on a page (items)", _enlarge_page, items=200_000
     ),
-    _page_fault("repeated-cursor", "name the same next page for ever", _repeat_cursor),
-    _page_fault("endless", "start again where the listing ends", _restart_listing),
+    _page_fault("repeated-cursor", "always name the same next page", _repeat_cursor),
+    _page_fault("endless", "start again at the end of the listing", _restart_listing),
     _body_fault(
-        "garbage-json", "send what is no JSON", lambda body: b"<html>" + body[: len(body) // 2]
+        "garbage-json",
+        "send something that is not JSON",
+        lambda body: b"<html>" + body[: len(body) // 2],
     ),
-    _body_fault("not-utf8", "send bytes that are no text", lambda body: b"\xff\xfe" + body),
-    _body_fault("deep-json", "nest lists without end", lambda _body: b"[" * _DEEP + b"]" * _DEEP),
+    _body_fault("not-utf8", "send bytes that are not text", lambda body: b"\xff\xfe" + body),
+    _body_fault("deep-json", "nest lists very deeply", lambda _body: b"[" * _DEEP + b"]" * _DEEP),
     _body_fault(
         "duplicate-key",
         "write a key twice in one object",
@@ -161,7 +163,7 @@ TILE_FAULTS = (
     ),
     UploadedTileFault(
         name="poison",
-        says="reject tiles that are uploaded, always, with a reason",
+        says="always reject uploaded tiles, with a reason",
         calls=frozenset({Call.UPLOAD}),
         options={"reason": "the image cannot be ingested"},
         reason=lambda options: str(options["reason"]),

@@ -67,7 +67,7 @@ def _server_error_fault(status: int) -> RequestFault:
 def _auth_fault(status: int, code: str) -> RequestFault:
     return RequestFault(
         name=str(status),
-        says=f"answer {status}, as if the key were not good",
+        says=f"answer {status}, as if the key were invalid",
         calls=ALL_CALLS,
         spoil=lambda _answer, _options: error_response(status, code, "the key is refused"),
         acts=False,
@@ -201,13 +201,13 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="stall",
-        says="fall silent in the middle of the body",
+        says="stop sending in the middle of the body",
         calls=ALL_CALLS,
         spoil=lambda answer, _options: evolve(answer, delivery=stall_inside),
     ),
     RequestFault(
         name="no-answer",
-        says="take the request, and never answer it",
+        says="accept the request, and never answer it",
         calls=ALL_CALLS,
         spoil=lambda answer, _options: evolve(answer, delivery=stall_at_once, says_nothing=True),
         acts=False,
@@ -226,7 +226,7 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="flipped-bit",
-        says="change one bit of the image, under the right digest",
+        says="flip one bit of the image, but send the digest of the original",
         calls=_TILES,
         spoil=_flip_bit,
     ),
@@ -239,7 +239,7 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="no-headers",
-        says="leave resolution, date and digest out of the headers",
+        says="omit resolution, date and digest from the headers",
         calls=_TILES,
         spoil=_drop_headers,
     ),
@@ -252,7 +252,7 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="bomb",
-        says="send gzip, asked for or not, that unpacks to a great many bytes (bytes)",
+        says="send gzip, requested or not, that decompresses to very many bytes (bytes)",
         calls=READS,
         options={"bytes": _BOMB_BYTES},
         spoil=_send_bomb,
@@ -266,19 +266,19 @@ BODY_FAULTS = (
     ),
     RequestFault(
         name="endless-body",
-        says="send a body without a declared length and without end",
+        says="send an endless body without a declared length",
         calls=READS,
         spoil=lambda answer, _options: evolve(answer, delivery=flood(None)),
     ),
     RequestFault(
         name="lost-answer",
-        says="carry the upload out, then cut the connection instead of answering",
+        says="perform the upload, then cut the connection instead of answering",
         calls=_UPLOADS,
         spoil=_cut,
     ),
     RequestFault(
         name="cut",
-        says="cut the connection without carrying anything out",
+        says="cut the connection without doing anything",
         calls=ALL_CALLS,
         spoil=_cut,
         acts=False,
