@@ -112,8 +112,12 @@ class Container(containers.DeclarativeContainer):
     """The database, and the parts that only read."""
     database = reading.provided.database
     control_database = reading.provided.control_database
+    database_clock = reading.provided.database_clock
+    """For all that compares dates with those in the database."""
     cache_root = config.provided.c11.cache_root
-    metadata_store = providers.Singleton(PostgresTileMetadataStore, database=database, clock=clock)
+    metadata_store = providers.Singleton(
+        PostgresTileMetadataStore, database=database, clock=database_clock
+    )
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
     blob_index = providers.Singleton(PostgresBlobIndex, database)
     tile_store = providers.Resource(factories.open_tile_store, cache_root, blob_index)
@@ -251,7 +255,7 @@ class Container(containers.DeclarativeContainer):
         tile_metadata_store=metadata_store,
         budget_enforcer=budget_enforcer,
         logger=logger,
-        clock=clock,
+        clock=database_clock,
         settings=download_settings,
         provider=provider,
         retry=provider_retry,
@@ -309,7 +313,7 @@ class Container(containers.DeclarativeContainer):
         tile_metadata_store=metadata_store,
         budget_enforcer=budget_enforcer,
         lock=cache_lock,
-        clock=clock,
+        clock=database_clock,
         logger=logger,
         progress=listener,
         flights=flight_book,
@@ -327,7 +331,7 @@ class Container(containers.DeclarativeContainer):
         tile_metadata_store=metadata_store,
         budget_enforcer=budget_enforcer,
         lock=cache_lock,
-        clock=clock,
+        clock=database_clock,
         logger=logger,
         gate=download_settings.provided.gate,
         progress=listener,
@@ -346,7 +350,7 @@ class Container(containers.DeclarativeContainer):
             runner=fetch_runner,
             retry=provider_retry,
             pace=pace,
-            clock=clock,
+            clock=database_clock,
             logger=logger,
             disk=providers.Object(SystemDisk),
             free_space_reserve_bytes=providers.Singleton(
@@ -355,7 +359,7 @@ class Container(containers.DeclarativeContainer):
             settings=download_settings,
             background=background,
         ),
-        clock=clock,
+        clock=database_clock,
         logger=logger,
         rules=providers.Singleton(work_factories.build_validation_rules, config, download_settings),
     )
@@ -459,7 +463,7 @@ class Container(containers.DeclarativeContainer):
         resolution=download_settings.provided.gate,
         store=tile_store.provider,
         check_cache=cache_session.provided.check,
-        clock=clock,
+        clock=database_clock,
         progress=listener,
         absent_tiles=absent_tiles,
     )
@@ -474,7 +478,7 @@ class Container(containers.DeclarativeContainer):
         headroom=budget_enforcer.provider,
         settings=download_settings,
         freshness=metadata_store.provided.freshness,
-        clock=clock,
+        clock=database_clock,
         requests_per_s=providers.Callable(tile_source.get_max_requests_per_s, config),
         absent_tiles=absent_tiles,
     )

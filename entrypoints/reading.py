@@ -20,6 +20,7 @@ with import_on_call(globals()):
         PostgresTileInventory,
         PostgresWorkReader,
     )
+    from tileferry.adapters.system import ReferenceClock
     from tileferry.application.cache.flights import FlightRegister
     from tileferry.application.control.policies import WorkPolicies
     from tileferry.application.control.queries import PartitionDataReader, WorkInspector
@@ -40,6 +41,14 @@ class ReadingParts:
         return open_database(self._config, clock=self._clock, progress=self._progress)
 
     @cached_property
+    def database_clock(self) -> ReferenceClock:
+        """Tells the database's time, with which the dates of tiles and flights are compared."""
+        return ReferenceClock(
+            self._clock,
+            lambda: self.database.now(),  # noqa: PLW0108  # opens the database when it is needed
+        )
+
+    @cached_property
     def control_database(self) -> Database:
         """For the queue, which waits by itself, and for the audit log, which must not block."""
         return forgo_patience(self.database)
@@ -56,7 +65,9 @@ class ReadingParts:
 
     @cached_property
     def flights(self) -> FlightRegister:
-        return FlightRegister(book=self.flight_book, tiles=self.tile_inventory, clock=self._clock)
+        return FlightRegister(
+            book=self.flight_book, tiles=self.tile_inventory, clock=self.database_clock
+        )
 
     @cached_property
     def queue_budget(self) -> RetryBudget:
@@ -78,7 +89,7 @@ class ReadingParts:
     def raw_sink(self) -> FileRawSink:
         return FileRawSink(
             root=self._config.partitions.raw_root,
-            clock=self._clock,
+            clock=self.database_clock,
             logger=logging.getLogger("tileferry.c11"),
         )
 

@@ -51,6 +51,11 @@ BUGS: dict[str, Bug] = {
         "self.budget_enforcer.release_headroom()",
         "pass",
     ),
+    "dates_follow_the_wall_clock": Bug(
+        "adapters.system.reference_clock:ReferenceClock.now",
+        "return elapsed_s + self._ahead_s",
+        "return self.clock.now()",
+    ),
     "acknowledged_envelope_is_repeated": Bug(
         "application.upload.flight_upload:FlightUpload._repeat",
         "row.voting_status is not VotingStatus.PENDING for row in rows",

@@ -11,6 +11,7 @@ with export_lazily(globals()):
         new_id,
         new_run_id,
     )
+    from tileferry.adapters.system.reference_clock import ReferenceClock
     from tileferry.adapters.system.threads import (
         SharedPace,
         SharedRetryTokens,
@@ -21,6 +22,7 @@ with export_lazily(globals()):
 
 __all__ = [
     "InterruptibleClock",
+    "ReferenceClock",
     "SharedPace",
     "SharedRetryTokens",
     "SystemClock",

@@ -1,6 +1,6 @@
 """``tileferry cache prune`` and ``cache compact``: free the space of a cache."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,7 +68,7 @@ def prune_command(
     if source is not None:
         check_source(source, field="--source")
     with open_installation(config) as installation:
-        now = datetime.fromtimestamp(installation.clock.now(), UTC)
+        now = installation.get_database_time()
         rule = PruneRule(
             unowned=unowned,
             unused_since=None if unused_days is None else now - timedelta(days=unused_days),

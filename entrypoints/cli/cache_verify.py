@@ -1,7 +1,7 @@
 """``tileferry cache verify``: check every tile, or decide GO or NO-GO for areas."""
 
 import shlex
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -194,7 +194,7 @@ def _find_flight_time(installation: "Installation", on: str | None) -> tuple[dat
     from tileferry.application.cache.readiness import get_end_of_day
     from tileferry.entrypoints.cli.parsing import parse_day
 
-    now = datetime.fromtimestamp(installation.clock.now(), UTC)
+    now = installation.get_database_time()
     if on is None:
         return now, now
     return now, get_end_of_day(parse_day(on, option="--on"), now, field="--on")

@@ -242,7 +242,6 @@ def _change(
     json: bool,
 ) -> int:
     """Change a flight and print what it is now; return the number of its areas."""
-    from datetime import UTC, datetime
 
     from tileferry.entrypoints.cli.flight_view import describe_change, summary_to_json
     from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json, stdout
@@ -264,7 +263,7 @@ def _change(
             case "never":
                 found = flights.expire(flight, None, note)
             case _:
-                now = datetime.fromtimestamp(installation.clock.now(), UTC)
+                now = installation.get_database_time()
                 end = now if at is None else parse_day_or_time(at, option="--at")
                 found = flights.expire(flight, end, note)
         judged = installation.readiness.check_flight(found.flight, quick=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Self
 
@@ -156,7 +156,7 @@ class Tileferry(Installation):
         accepts tiles that the provider does not have, and ``confirmed_within_days`` limits the time
         since each was confirmed; by default the settings in ``c6`` decide.
         """
-        now = datetime.now(UTC)
+        now = self.get_database_time()
         query = ReadinessQuery(
             coverage=TileCoverage(bbox=to_bbox(bbox), zoom_levels=zoom_levels),
             sector=to_sector(sector),

@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from random import Random
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from simulation.scheduler import Process
 from simulation.threads import WorkerClock
 from simulation.world import World
 from tileferry.adapters.memory import MemoryAuditSink
-from tileferry.adapters.system import SharedRetryTokens
+from tileferry.adapters.system import ReferenceClock, SharedRetryTokens
 from tileferry.application import AuditTrail, RetryManager
 from tileferry.domain.retry import RetryBudget
 
@@ -65,6 +66,10 @@ class Scenario(ABC):
 
     def create_clock(self, process: Process) -> WorkerClock:
         return WorkerClock(ProcessClock(self.world, process), self.world, process)
+
+    def create_database_clock(self, clock: WorkerClock) -> ReferenceClock:
+        """Return the clock with which a process compares dates in the database."""
+        return ReferenceClock(clock, lambda: datetime.fromtimestamp(self.world.now(), UTC))
 
     def new_id(self) -> str:
         return f"id-{next(self._ids)}"

@@ -9,6 +9,7 @@ from simulation.faults import PortKind
 from simulation.ports import PortSpec
 from simulation.scenarios.base import Scenario
 from simulation.scheduler import Process
+from simulation.threads import WorkerClock
 from tileferry.adapters.memory import (
     MemoryCacheLedger,
     MemoryCacheLock,
@@ -97,10 +98,10 @@ class CacheScenario(Scenario):
         process.on_crash.append(self.store.lose_power)  # only the holder writes
         return lock
 
-    def connect_metadata(self, process: Process, clock: Any) -> Any:
+    def connect_metadata(self, process: Process, clock: WorkerClock) -> Any:
         """Return a client of the database, whose buffered rows end with its process."""
         client = MemoryTileMetadataStore(
-            clock=clock,
+            clock=self.create_database_clock(clock),
             tables=self.tables,
             commit=partial(self.world.call, process, PortKind.DATABASE, "metadata.commit"),
         )

@@ -207,6 +207,7 @@ class DownloadScenario(CacheScenario):
         pace = create_pace(self.world, clock, self.workers)
         journals = self.connect(process, JOURNALS, self.journals)
         metadata = self.connect_metadata(process, clock)
+        dates = self.create_database_clock(clock)
         background = SimulatedBackground(self.world, process) if self.uses_background else None
 
         def create_downloader(progress: ProgressListener) -> AreaDownload:
@@ -223,7 +224,7 @@ class DownloadScenario(CacheScenario):
                 lock=self.connect(process, LOCK, process.data["lock"]),
                 retry=retry,
                 pace=pace,
-                clock=clock,
+                clock=dates,
                 logger=LOGGER,
                 settings=DownloadSettings(group=self.group, mode=mode),
                 background=background,

@@ -31,6 +31,7 @@ from simulation.threads import (
     FetchingProvider,
     SimulatedFetchRunner,
     SimulatedHeartbeat,
+    WorkerClock,
     create_pace,
 )
 from tileferry.adapters.memory import (
@@ -295,8 +296,9 @@ class QueueScenario(Scenario):
         reasons = () if outcome is VerdictOutcome.PASSED else ("some tiles are missing",)
         return RunResult(verdict=Verdict(run_id=run.run_id, outcome=outcome, reasons=reasons))
 
-    def create_acquisition(self, process: Process, clock: Any) -> PartitionAcquisition:
+    def create_acquisition(self, process: Process, clock: WorkerClock) -> PartitionAcquisition:
         retry = self.create_retry_manager(process, clock)
+        dates = self.create_database_clock(clock)
         return PartitionAcquisition(
             sink=self.connect(process, RAW, self.raw),
             downloaders=RawDownloaderFactory(
@@ -306,13 +308,13 @@ class QueueScenario(Scenario):
                 runner=SimulatedFetchRunner(self.world, process, 2),
                 retry=retry,
                 pace=create_pace(self.world, clock, 2),
-                clock=clock,
+                clock=dates,
                 logger=LOGGER,
                 disk=lambda _folder: SimulatedDisk(),
                 free_space_reserve_bytes=0,
                 settings=DownloadSettings(group=GroupLimits(tiles_max=2)),
             ),
-            clock=clock,
+            clock=dates,
             logger=LOGGER,
             imagery=ImageryDates(source=SOURCE, is_dated=False, allow_undated=True),
         )

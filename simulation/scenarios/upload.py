@@ -121,7 +121,7 @@ class UploadScenario(CacheScenario):
             tile_metadata_store=self.connect_metadata(process, clock),
             budget_enforcer=self.create_budget(process, journals),
             lock=lock,
-            clock=clock,
+            clock=self.create_database_clock(clock),
             logger=LOGGER,
             group=self.group,
             flights=self.connect(process, FLIGHTS, self.flights),

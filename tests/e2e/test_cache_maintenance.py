@@ -1,6 +1,7 @@
 """``tileferry cache stats --by``, ``prune``, ``compact`` and ``--wait``, run by an operator."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.scripted_provider import ScriptedProvider, tile_content
 
 from tileferry.adapters.filesystem import FileCacheLock, SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
+from tileferry.adapters.system import SystemClock
 
 COUNT = 20
 
@@ -55,6 +57,13 @@ def test_tiles_of_no_flight_are_pruned_after_confirmation(operator: DownloadOper
 def test_pinned_tiles_are_not_pruned() -> None:
     run_in_process("flight", "pin", "F1")
     ran = run_in_process("cache", "prune", "--unused-days", "0", "--source", "satellite", "--json")
+    assert (ran.code, ran.json["tiles"]) == (0, 0)
+
+
+def test_invariant_14_wrong_wall_clock_prunes_no_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dates of use are the database's, so its clock says how long ago they are."""
+    monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() + 2 * 86_400.0))
+    ran = run_in_process("cache", "prune", "--unused-days", "1", "--json")
     assert (ran.code, ran.json["tiles"]) == (0, 0)
 
 

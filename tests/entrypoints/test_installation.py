@@ -18,7 +18,13 @@ from tileferry.application.ports.work import RunFilter
 from tileferry.domain.errors import InvalidStateError, NotFoundError
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.runs import WorkerId
-from tileferry.domain.tiles import BBox, OperatorNote, TileCoverage, TileId, VotingStatus
+from tileferry.domain.tiles import (
+    BBox,
+    OperatorNote,
+    TileCoverage,
+    TileId,
+    VotingStatus,
+)
 from tileferry.entrypoints import embedding
 from tileferry.entrypoints.cli.tree import iter_commands
 from tileferry.entrypoints.config import AuditConfig, LogConfig, SinkName
@@ -139,6 +145,18 @@ def test_clock_is_given_on_construction(env: EmbeddingEnv) -> None:
         records = installation.select_flight_records("F7", None, on_ground=True)
     assert records is not None
     assert records.get_current().recorded_at.timestamp() == 1_000.0
+
+
+def test_invariant_14_wall_clock_of_a_client_does_not_judge_what_is_stored(
+    env: EmbeddingEnv,
+) -> None:
+    """By a clock of the year 2096 all tiles are too old, and a confirmation of today is, too."""
+    clock = ManualClock(4e9)
+    with Tileferry(env.create_config(), clock=clock) as ferry:
+        report = ferry.download(flight="F7", **AREA)
+        verdict = ferry.verify_flight("F7", confirmed_within_days=1.0)
+    assert report.tiles_downgraded == 0
+    assert verdict.verdict.is_go
 
 
 def test_log_console_sets_up_the_configured_log(env: EmbeddingEnv, tmp_path: Path) -> None:
