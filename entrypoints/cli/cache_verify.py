@@ -1,7 +1,6 @@
 """``tileferry cache verify``: check every tile, or decide GO or NO-GO for areas."""
 
 import shlex
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,7 +119,11 @@ def verify_command(
 
     The cache is only read; a download can run at the same time.
     """
-    from tileferry.application.cache.readiness import FlightVerdict, ReadinessQuery
+    from tileferry.application.cache.readiness import (
+        FlightVerdict,
+        ReadinessQuery,
+        get_end_of_day,
+    )
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.areas import parse_coverages
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -145,8 +148,11 @@ def verify_command(
     _check_readiness_options(flight, source, geojson, json=json)
     progress = ItemProgress()
     with open_installation(config, progress) as installation:
+        day = None if on is None else parse_day(on, option="--on")
         if has_area:
-            now, flown_at = _find_flight_time(installation, on)
+            coverages = parse_coverages(installation.config, bbox, area, zoom or "")
+            now = installation.get_database_time()
+            flown_at = now if day is None else get_end_of_day(day, now, field="--on")
             queries = [
                 ReadinessQuery(
                     coverage=coverage,
@@ -159,13 +165,12 @@ def verify_command(
                     confirmed_within_days=confirmed_within,
                     quick=quick,
                 )
-                for coverage in parse_coverages(installation.config, bbox, area, zoom or "")
+                for coverage in coverages
             ]
             with ProgressView(progress):
                 judged = FlightVerdict(tuple(map(installation.readiness.check, queries)))
         else:
             found = _find_flight(installation, flight or "")
-            day = None if on is None else parse_day(on, option="--on")
             with ProgressView(progress):
                 judged = installation.readiness.check_flight(
                     found,
@@ -187,17 +192,6 @@ def verify_command(
     _show_readiness(judged, repairs, others, flight, to_stderr=geojson == STDOUT, json=json)
     if not judged.verdict.is_go:
         raise typer.Exit(ExitCode.PARTIAL)
-
-
-def _find_flight_time(installation: "Installation", on: str | None) -> tuple[datetime, datetime]:
-    """Return the time now, and the end of the day of the flight."""
-    from tileferry.application.cache.readiness import get_end_of_day
-    from tileferry.entrypoints.cli.parsing import parse_day
-
-    now = installation.get_database_time()
-    if on is None:
-        return now, now
-    return now, get_end_of_day(parse_day(on, option="--on"), now, field="--on")
 
 
 def _find_flight(installation: "Installation", flight: str) -> "Flight":
