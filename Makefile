@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo bench bench-quick figures soak matrix powerloss simulate bundle lock sbom format clean
+.PHONY: help setup test coverage check demo pictures bench bench-quick figures soak matrix powerloss simulate bundle lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -53,7 +53,11 @@ check: $(READY)  ## lint, format, types, architecture, dependencies
 	$(BIN)/deptry .
 
 demo: $(READY)  ## see it work
-	@$(BIN)/tileferry demo
+	@rm -rf build/demo
+	@$(BIN)/tileferry demo --keep build/demo
+
+pictures: $(READY)  ## make the README's pictures from the demo, in Chromium
+	@$(BIN)/python tools/pictures.py
 
 bench: $(READY)  ## measure against peers; writes build/bench.json
 	@mkdir -p build

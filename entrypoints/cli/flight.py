@@ -115,8 +115,10 @@ def report_command(
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
     from tileferry.entrypoints.cli.parsing import parse_day
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
-    from tileferry.entrypoints.flight_report import make_flight_report
+    from tileferry.entrypoints.extras import require_extra
 
+    with require_extra("web", needed_by="flight report"):
+        from tileferry.entrypoints.flight_report import make_flight_report
     if not replace and os.path.lexists(output):
         raise AlreadyThereError(path=str(output), remedy=Remedy.ALLOW_REPLACING)
     day = None if on is None else parse_day(on, option="--on")

@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,10 +158,23 @@ def explain_decisions(session: DemoSession) -> None:
     session.run("audit", "verify")
 
 
-def run_demo(size: DemoSize, console: Console, out: IO[str]) -> Findings:
-    """Play all chapters; text goes to the console, the commands' stdout to ``out``."""
+def show_map(session: DemoSession, map_page: Path) -> None:
+    """Write the report of the flight, with its imagery."""
+    session.begin_chapter("See the map")
+    session.say("The imagery and the verdict, as one page that needs no network.")
+    session.run("flight", "report", FLIGHT, "--output", map_page.name)
+    map_page.write_bytes((session.home / map_page.name).read_bytes())
+
+
+def run_demo(
+    size: DemoSize, console: Console, out: IO[str], *, map_page: Path, keep: Path | None = None
+) -> Findings:
+    """Play all chapters; text goes to the console, the commands' stdout to ``out``.
+
+    The installation stays in the folder ``keep``, if one is given.
+    """
     notes = DemoNotes()
-    with open_demo_session(console, out) as stage:
+    with open_demo_session(console, out, keep) as stage:
         prepare_laptop(stage)
         plan_download(stage, size)
         download_with_kill(stage, size, notes)
@@ -170,13 +183,17 @@ def run_demo(size: DemoSize, console: Console, out: IO[str]) -> Findings:
         upload_captures(stage)
         reprocess_partition(stage)
         explain_decisions(stage)
+        show_map(stage, map_page)
         return collect_findings(stage, notes)
 
 
 @contextmanager
-def open_demo_session(console: Console, out: IO[str]) -> Iterator[DemoSession]:
+def open_demo_session(
+    console: Console, out: IO[str], keep: Path | None = None
+) -> Iterator[DemoSession]:
     """Open a folder, a provider and a query process for the duration of the demo."""
-    with tempfile.TemporaryDirectory(prefix="tileferry-demo-") as folder:
+    with ExitStack() as opened:
+        folder = keep or opened.enter_context(tempfile.TemporaryDirectory(prefix="tileferry-demo-"))
         home = Path(folder).resolve()
         record, environment = home / "requests.jsonl", _build_environment()
         with (

@@ -87,4 +87,4 @@ def render_legend(outcomes: Iterable[TileOutcome]) -> Markup:
         )
         for fate in outcomes
     ]
-    return element("ul", *items, class_="legend")
+    return element("ul", *items, class_="outcomes")

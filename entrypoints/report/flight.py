@@ -1,16 +1,17 @@
 """The report of a flight for a person: the verdict first, then each area with its imagery."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from attrs import field, frozen
 
 from tileferry.application.cache.flights import FlightSummary
 from tileferry.application.cache.readiness import FlightVerdict, ReadinessReport
-from tileferry.domain.text import format_bytes, format_utc, printable
+from tileferry.domain.text import format_utc, printable
 from tileferry.domain.tiles import Flaw, ReadinessCount
 from tileferry.domain.tiles.flight import describe_location
 from tileferry.entrypoints.report.cells import (
+    Cell,
     Rectangle,
     TileOutcome,
     draw_cross,
@@ -20,29 +21,22 @@ from tileferry.entrypoints.report.cells import (
     render_legend,
     render_rectangles,
 )
-from tileferry.entrypoints.report.markup import (
-    Markup,
-    element,
-    escape_text,
-    join_markup,
-    picture,
-)
+from tileferry.entrypoints.report.markup import element, picture
 from tileferry.entrypoints.report.mosaic import Mosaic
-from tileferry.entrypoints.report.page import (
-    render_figures,
-    render_page,
-    render_section,
-    render_table,
-)
+from tileferry.entrypoints.web.flight_view import describe_flight, describe_verdict
+from tileferry.entrypoints.web.templating import render_static_page
 
-_OUTCOMES: dict[Flaw, TileOutcome] = {
-    Flaw.HOLE: TileOutcome("hole: not in the cache", "hole", draw_dot),
-    Flaw.STALE: TileOutcome("stale: too old for the sector", "stale", draw_slash),
-    Flaw.SUB_SPEC: TileOutcome("resolution not accepted", "sub-spec", draw_slash),
-    Flaw.DAMAGED: TileOutcome("damaged in the cache", "damaged", draw_cross),
-    Flaw.DOWNGRADED: TileOutcome("old, accepted by the sector", "downgraded", draw_nothing),
+_MARKS: Mapping[Flaw, Cell] = {
+    Flaw.DAMAGED: draw_cross,
+    Flaw.HOLE: draw_dot,
+    Flaw.ABSENT: draw_nothing,
+    Flaw.STALE: draw_slash,
+    Flaw.SUB_SPEC: draw_slash,
+    Flaw.UNCONFIRMED: draw_dot,
+    Flaw.DOWNGRADED: draw_nothing,
 }
-_COLUMNS = ("zoom", "tiles", "present", *(flaw.value.replace("_", "-") for flaw in _OUTCOMES))
+_OUTCOMES = {flaw: TileOutcome(flaw.meaning, f"flaw-{flaw}", mark) for flaw, mark in _MARKS.items()}
+"""In the colours of the console's map."""
 _DAY_S = 86_400
 
 
@@ -59,115 +53,58 @@ class FlightReport:
 
     def render(self) -> str:
         """Return the report as one HTML document."""
-        flight = printable(self.summary.flight.flight_id)
-        sections = [
-            _render_verdict(self.judged),
-            _render_facts(self.summary, self.judged, self.made_at),
-            *(
-                _render_area(self, number, report, mosaic)
+        flight, made_at = self.summary.flight, self.made_at
+        made = f"Made {format_utc(made_at)} by tileferry."
+        if self.credits is not None:
+            made += f" {self.credits}"
+        verdict = describe_verdict(self.summary, self.judged)
+        view: dict[str, object] = {
+            **describe_flight(flight, (self.summary, self.judged), at=made_at),
+            **verdict,
+            "facts": {**verdict["facts"], "oldest imagery": _describe_age(self.summary, made_at)},
+            "title": f"{self.judged.verdict}: flight {printable(flight.flight_id)}",
+            "about": _describe_purpose(self.judged),
+            "made": made,
+            "checked_at": made_at,
+            "problem": None,
+            "maps": [
+                _describe_area(self, number, report, mosaic)
                 for number, (report, mosaic) in enumerate(
                     zip(self.judged.reports, self.mosaics, strict=True), start=1
                 )
-            ),
-        ]
-        made = f"Made {format_utc(self.made_at)} by tileferry."
-        if self.credits is not None:
-            made += f" {self.credits}"
-        header = [
-            element("h1", escape_text(f"Flight {flight}")),
-            element("p", escape_text(made)),
-        ]
-        return render_page(f"{self.judged.verdict}: flight {flight}", header, sections)
+            ],
+        }
+        return render_static_page("flight_report.html", view)
 
 
-def _render_verdict(judged: FlightVerdict) -> Markup:
-    verdict = judged.verdict
-    lines = [*verdict.reasons, *(f"Warning: {line}" for line in verdict.warnings)]
-    if not judged.bytes_checked:
-        lines.append("Warning: tile data was not checked; make the report again without --quick")
-    about = "All areas are ready." if verdict.is_go else "Do not fly with this cache."
+def _describe_purpose(judged: FlightVerdict) -> str:
+    about = "All areas are ready." if judged.verdict.is_go else "Do not fly with this cache."
     if judged.reports:
         flown = format_utc(judged.reports[0].standard.flown_at)
         about += f" Judged for a flight by {flown}."
-    return element(
-        "div",
-        element("strong", escape_text(verdict)),
-        element("span", escape_text(about)),
-        element("ul", *(element("li", escape_text(line)) for line in lines))
-        if lines
-        else Markup(""),
-        class_=f"verdict {'go' if verdict.is_go else 'no-go'}",
-    )
+    return about
 
 
-def _render_facts(summary: FlightSummary, judged: FlightVerdict, now: datetime) -> Markup:
-    usage, total = summary.usage, judged.total
-    oldest = usage.oldest_produced_at
-    age = "-" if oldest is None else f"{(now - oldest).total_seconds() / _DAY_S:,.0f} days"
-    return render_figures(
-        {
-            "tiles of the areas": (
-                f"{total.present:,} / {total.tiles:,}",
-                f"{len(judged.reports)} areas; a tile of two areas counts twice",
-            ),
-            "in the cache": (
-                format_bytes(usage.size_bytes),
-                f"{format_bytes(usage.own_bytes)} own, {format_bytes(usage.shared_bytes)} shared",
-            ),
-            "oldest imagery": (
-                age,
-                "" if oldest is None else f"produced {oldest.astimezone(UTC):%Y-%m-%d}",
-            ),
-            "protection": (
-                summary.status.value,
-                "without an end date"
-                if summary.flight.expires_at is None
-                else f"until {format_utc(summary.flight.expires_at)}",
-            ),
-            "captured tiles to upload": (
-                f"{summary.pending:,}",
-                f"{summary.uploaded:,} uploaded, {summary.giveups:,} given up",
-            ),
-        }
-    )
-
-
-def _render_area(
+def _describe_area(
     page: FlightReport, number: int, report: ReadinessReport, mosaic: Mosaic | None
-) -> Markup:
-    boxes = page.summary.flight.boxes
-    standard = report.standard
-    parts = [
-        element("p", escape_text(describe_location(report.coverage.bbox, boxes))),
-        element(
-            "p",
-            escape_text(
-                f"{report.coverage.bbox.in_words}; source {report.source}; sector "
-                f"{standard.sector.value}; "
-                + ("tile data checked" if report.bytes_checked else "tile data not checked")
-            ),
-            class_="quiet",
-        ),
-        _render_map(report, mosaic, f"area-{number}"),
-        render_table(_COLUMNS, _build_rows(report)),
-    ]
-    if report.examples:
-        rows = [
-            (example.flaw.value.replace("_", "-"), str(example.tile_id), printable(example.detail))
+) -> dict[str, object]:
+    bbox, checked = report.coverage.bbox, "checked" if report.bytes_checked else "not checked"
+    columns, rows = _build_table(report)
+    area: dict[str, object] = {
+        "verdict": report.verdict,
+        "location": describe_location(bbox, page.summary.flight.boxes),
+        "about": f"{bbox.in_words}; source {report.source}; sector "
+        f"{report.standard.sector.value}; tile data {checked}",
+        "drawing": None,
+        "columns": columns,
+        "rows": rows,
+        "examples": [
+            (example.flaw.value.replace("_", "-"), example.tile_id, printable(example.detail))
             for example in report.examples
-        ]
-        parts.append(element("h3", escape_text("Worst flaws")))
-        parts.append(render_table(("flaw", "tile", "detail"), rows))
-    return render_section(f"Area {number}: {report.verdict}", *parts)
-
-
-def _render_map(report: ReadinessReport, mosaic: Mosaic | None, key: str) -> Markup:
+        ],
+    }
     if mosaic is None:
-        return element(
-            "p",
-            escape_text("No map: the area has too many tiles, or Pillow is not installed."),
-            class_="quiet",
-        )
+        return area
     places: dict[Flaw, list[Rectangle]] = {}
     for patch in report.iter_patches():
         places.setdefault(patch.flaw, []).append(mosaic.locate(patch.tiles))
@@ -184,32 +121,34 @@ def _render_map(report: ReadinessReport, mosaic: Mosaic | None, key: str) -> Mar
         height=mosaic.height,
         title=f"The imagery at zoom {mosaic.zoom}, north up, with the flaws of all zoom levels",
         description=f"{mosaic.columns} by {mosaic.rows} tiles: {counts or 'no flaws'}.",
-        key=key,
+        key=f"area-{number}",
     )
     shown = [_OUTCOMES[flaw] for flaw in _OUTCOMES if flaw in places]
-    told = f"Imagery at zoom {mosaic.zoom}, north up; flaws of all zoom levels: {counts or 'none'}"
-    return join_markup(
-        [
-            element(
-                "figure",
-                drawing,
-                element("figcaption", escape_text(told), class_="quiet"),
-                class_="imagery",
-            ),
-            render_legend(shown) if shown else Markup(""),
-        ]
-    )
+    return {
+        **area,
+        "drawing": drawing,
+        "caption": f"Imagery at zoom {mosaic.zoom}, north up; "
+        f"flaws of all zoom levels: {counts or 'none'}",
+        "legend": render_legend(shown) if shown else "",
+    }
 
 
-def _build_rows(report: ReadinessReport) -> list[list[str]]:
-    rows = [[str(zoom), *_format_counts(count, report)] for zoom, count in report.by_zoom.items()]
+def _build_table(report: ReadinessReport) -> tuple[list[str], list[list[str]]]:
+    """Return the counts of each zoom level, without flaws that no tile has."""
+    flaws = [flaw for flaw in Flaw if report.total.flaws[flaw] or flaw is Flaw.DAMAGED]
+
+    def count(name: str, counted: ReadinessCount) -> list[str]:
+        numbers = {flaw: f"{counted.flaws[flaw]:,}" for flaw in flaws}
+        if not report.bytes_checked:
+            numbers[Flaw.DAMAGED] = "not checked"
+        return [name, f"{counted.tiles:,}", f"{counted.present:,}", *numbers.values()]
+
+    rows = [count(str(zoom), counted) for zoom, counted in report.by_zoom.items()]
     if len(rows) > 1:
-        rows.append(["all", *_format_counts(report.total, report)])
-    return rows
+        rows.append(count("all", report.total))
+    return ["zoom", "tiles", "present", *(flaw.value.replace("_", "-") for flaw in flaws)], rows
 
 
-def _format_counts(count: ReadinessCount, report: ReadinessReport) -> list[str]:
-    flaws = {flaw: f"{count.flaws[flaw]:,}" for flaw in _OUTCOMES}
-    if not report.bytes_checked:
-        flaws[Flaw.DAMAGED] = "not checked"
-    return [f"{count.tiles:,}", f"{count.present:,}", *flaws.values()]
+def _describe_age(summary: FlightSummary, now: datetime) -> str:
+    oldest = summary.usage.oldest_produced_at
+    return "-" if oldest is None else f"{(now - oldest).total_seconds() / _DAY_S:,.0f} days old"

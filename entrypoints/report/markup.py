@@ -5,9 +5,17 @@
 
 from collections.abc import Iterable
 from html import escape
-from typing import NewType
 
-Markup = NewType("Markup", str)
+
+class Markup(str):
+    """Text that is already markup; templates insert it as it is."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
 _VOID = frozenset({"meta"})
 
 

@@ -8,15 +8,10 @@ from starlette.responses import Response
 from tileferry.application.cache.flights import FlightSummary
 from tileferry.application.cache.readiness import FlightVerdict
 from tileferry.domain.tiles import Flight, FlightStatus, OperatorNote
-from tileferry.entrypoints.cli.flight_view import (
-    areas_to_json,
-    build_facts,
-    describe_change,
-    format_imagery,
-    format_verdict,
-)
+from tileferry.entrypoints.cli.flight_view import describe_change
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.changes import Change, Confirmation, Preview
+from tileferry.entrypoints.web.flight_view import describe_flight, describe_verdict
 from tileferry.entrypoints.web.site import Feed, Page, PageRequest, PageRoute
 from tileferry.entrypoints.web.snapshots import Snapshot
 
@@ -70,35 +65,7 @@ def _build_list(request: PageRequest) -> dict[str, object]:
 def _describe(
     request: PageRequest, flight: Flight, found: tuple[FlightSummary, FlightVerdict] | None
 ) -> dict[str, object]:
-    """Return a flight as it is now, with its newest verdict."""
-    now = request.installation.get_database_time()
-    item: dict[str, object] = {
-        "flight": flight,
-        "flight_id": flight.flight_id,
-        "status": flight.get_status(now).value,
-        "action": "unpin" if flight.get_status(now) is FlightStatus.PINNED else "pin",
-        "verdict": "checking …",
-        "colour": "skipped",
-        "rank": 2,
-        "summary": None,
-    }
-    if found is None:
-        return item
-    summary, judged = found
-    is_go = judged.verdict.is_go
-    ranks = {True: ("ok", 3), False: ("failed", 0)}
-    colour, rank = ranks[is_go] if judged.reports else ("skipped", 4)
-    if is_go and judged.verdict.warnings:
-        colour, rank = "warning", 1
-    return {
-        **item,
-        "verdict": format_verdict(judged),
-        "colour": colour,
-        "rank": rank,
-        "judged": judged,
-        "summary": summary,
-        "imagery": format_imagery(summary),
-    }
+    return describe_flight(flight, found, at=request.installation.get_database_time())
 
 
 def show_flight(request: PageRequest) -> Response:
@@ -122,12 +89,7 @@ def _build_flight(request: PageRequest, flight_id: str) -> dict[str, object]:
         "checked_at": snapshot.taken_at,
         "problem": snapshot.problem,
     }
-    if found is not None:
-        summary, judged = found
-        facts = build_facts(summary, judged)
-        view["facts"] = {name: facts[name] for name in facts if name not in {"verdict", "status"}}
-        view["areas"] = areas_to_json(summary.flight, judged)
-    return view
+    return view if found is None else {**view, **describe_verdict(*found)}
 
 
 # changes

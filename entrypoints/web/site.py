@@ -6,7 +6,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
@@ -14,11 +13,12 @@ import jinja2
 from attrs import define, evolve, field, frozen
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from tileferry.domain.text import format_bytes, format_utc, printable
+from tileferry.domain.text import printable
 from tileferry.domain.web_safety import AccessTokens, AllowedHosts, Role, Session, SessionSigner
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.assets import Assets
+from tileferry.entrypoints.web.templating import load_templates
 
 _LOGGER = logging.getLogger("tileferry.web")
 PAGE_THREADS = 8
@@ -153,24 +153,8 @@ class Site:
 
     def __attrs_post_init__(self) -> None:
         self.page_threads = ThreadPoolExecutor(PAGE_THREADS, thread_name_prefix="page")
-        self.templates = jinja2.Environment(
-            loader=jinja2.PackageLoader("tileferry.entrypoints.web"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self.templates.globals |= {
-            "site": self,
-            "asset": self.assets.get_url,
-            "now": lambda: datetime.now(UTC),
-        }
-        self.templates.filters |= {
-            "bytes": format_bytes,
-            "count": lambda number: f"{number:,}",
-            "utc": format_utc,
-            "printable": printable,
-        }
+        self.templates = load_templates()
+        self.templates.globals |= {"site": self, "asset": self.assets.get_url}
 
     @property
     def navigation(self) -> Sequence[Page]:

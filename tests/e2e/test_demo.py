@@ -1,12 +1,15 @@
 """The demo runs as the README says, shows what the README shows, and leaves its report."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from attrs import frozen
 from support import contracts
@@ -26,6 +29,8 @@ class DemoRun:
     told: str
     facts: dict[str, Any]
     page: str
+    map_page: str
+    kept: Path
 
     def chapter(self, number: int) -> str:
         """What was told in one chapter."""
@@ -35,10 +40,11 @@ class DemoRun:
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> DemoRun:
     report = tmp_path_factory.mktemp("demo") / "made" / "report.html"
+    kept = Path(tempfile.mkdtemp(dir=servers_root)) / "kept"
     done = subprocess.run(  # noqa: S603  # our own command
         [
             *(sys.executable, "-m", "tileferry.entrypoints.cli"),
-            *("demo", "--small", "--json", "--report", str(report)),
+            *("demo", "--small", "--json", "--report", str(report), "--keep", str(kept)),
         ],
         env={
             **os.environ,
@@ -54,8 +60,9 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory, servers_root: Path) -> De
     )
     assert done.returncode == 0, done.stderr
     facts = contracts.parse_output(done.stdout)
-    assert facts["report"] == str(report)
-    return DemoRun(done.stderr, facts, report.read_text(encoding="utf-8"))
+    assert (facts["report"], facts["kept"]) == (str(report), str(kept))
+    page, map_page = (Path(facts[name]).read_text(encoding="utf-8") for name in ("report", "map"))
+    return DemoRun(done.stderr, facts, page, map_page, kept)
 
 
 def test_demo_sets_up_new_installation(demo_run: DemoRun) -> None:
@@ -116,10 +123,36 @@ def test_decisions_are_explained_and_audit_is_intact(demo_run: DemoRun) -> None:
     assert f"{demo_run.facts['audit_entries']}" in told
 
 
-def test_output_has_eight_chapters_and_no_escapes(demo_run: DemoRun) -> None:
+def test_demo_ends_with_the_map(demo_run: DemoRun) -> None:
+    assert "GO for flight derkachi-07: report-map.html" in demo_run.chapter(9)
+    assert 'href="report-map.html"' in demo_run.page
+    assert "data:image/jpeg;base64" in demo_run.map_page
+    assert "6 downgraded for age" in demo_run.map_page
+    assert not re.search(r"https?://|<script|url\(", demo_run.map_page)
+
+
+def test_kept_data_can_be_served(demo_run: DemoRun) -> None:
+    process = subprocess.Popen(  # noqa: S603  # our own command
+        [
+            *(sys.executable, "-m", "tileferry.entrypoints.cli", "serve", "--port", "0", "--json"),
+            *("--config", str(demo_run.kept / "tileferry.toml")),
+        ],
+        env={**os.environ, "TILEFERRY_C11_SERVICE_API_KEY": "demo"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        tile = httpx.get(f"{url}/tiles/merged/14/9840/5553", trust_env=False)
+        process.terminate()
+    assert (tile.status_code, tile.headers["x-tile-source"]) == (200, "satellite")
+
+
+def test_output_has_nine_chapters_and_no_escapes(demo_run: DemoRun) -> None:
     headings = [line for line in demo_run.told.splitlines() if line.endswith("───")]
     chapters = [line for line in headings if re.match(r"\d  \w", line)]
-    assert [line[0] for line in chapters] == [*"12345678"]
+    assert [line[0] for line in chapters] == [*"123456789"]
     assert {len(line) for line in chapters} == {100}
     assert "\x1b" not in demo_run.told
 

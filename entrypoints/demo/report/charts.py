@@ -36,10 +36,10 @@ def plot_timeline(found: Findings) -> Markup:
 def _timeline_legend() -> Markup:
     signs = (("", "a command"), ("killed", "the killed command"), ("kill", "SIGKILL"))
     items = [
-        element("li", element("i", class_=f"swatch {look}", aria_hidden="true"), escape_text(name))
+        element("li", element("i", class_=f"sample {look}", aria_hidden="true"), escape_text(name))
         for look, name in signs
     ]
-    return element("ul", *items, class_="legend")
+    return element("ul", *items, class_="outcomes")
 
 
 def _chapter_row(number: int, chapter: Chapter, found: Findings) -> Markup:
@@ -140,7 +140,7 @@ def plot_attempts(found: Findings) -> Markup:
         key="attempts",
     )
     return join_markup(
-        [drawing, _plot_legend((name, f"bar {name}", _square(8, 8, 5)) for name in series)]
+        [drawing, _plot_legend((name, f"column {name}", _square(8, 8, 5)) for name in series)]
     )
 
 
@@ -148,7 +148,7 @@ def _tile_bar(tiles: int, x: float, width: float, top: float, name: str) -> Mark
     y = _log_height(tiles, top)
     said = element("title", escape_text(f"{tiles} {name}"))
     size = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}"}
-    block = element("rect", said, **size, height=f"{_BOTTOM - y:.1f}", class_=f"bar {name}")
+    block = element("rect", said, **size, height=f"{_BOTTOM - y:.1f}", class_=f"column {name}")
     return join_markup([block, label(tiles, x + width / 2, y - 5, anchor="middle", look="strong")])
 
 
@@ -278,7 +278,7 @@ def _plot_legend(items: Iterable[tuple[str, str, str]]) -> Markup:
         )
         for name, look, d in items
     ]
-    return element("ul", *rows, class_="legend")
+    return element("ul", *rows, class_="outcomes")
 
 
 def _circle(x: float, y: float, r: float) -> str:

@@ -8,61 +8,38 @@ from tileferry.domain.text import format_bytes
 from tileferry.entrypoints.demo.findings import Findings
 from tileferry.entrypoints.demo.report.charts import plot_attempts, plot_timeline, plot_waits
 from tileferry.entrypoints.demo.report.maps import render_maps
-from tileferry.entrypoints.report.markup import Markup, element, escape_text, join_markup
-from tileferry.entrypoints.report.page import (
-    render_figures,
-    render_page,
-    render_section,
-    render_table,
-)
+from tileferry.entrypoints.web.templating import render_static_page
 
 
-def render_report(found: Findings) -> str:
-    """Return the report as one HTML document."""
-    return render_page(
-        "tileferry: what the demo did", _render_title(found), _render_sections(found)
+def render_report(found: Findings, *, map_page: str = "") -> str:
+    """Return the report as one HTML document; ``map_page`` is the flight's report beside it."""
+    when = f"{found.began_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {found.seconds:.0f} seconds"
+    partition = found.partition
+    return render_static_page(
+        "demo_report.html",
+        {
+            "title": "tileferry: what the demo did",
+            "played": when,
+            "map_page": map_page,
+            "figures": _build_figures(found),
+            "timeline": plot_timeline(found),
+            "maps": render_maps(found),
+            "attempts": plot_attempts(found),
+            "waits": plot_waits(found),
+            "giveups": _list_giveups(found.upload.giveups),
+            "partition": f"{partition['partition']} is {partition['status']} after "
+            f"{len(partition['verdicts'])} verdicts.",
+            "changes": _list_changes(found.changes),
+            "chain": _describe_chain(found.chain),
+            "head": found.chain["head"],
+        },
     )
 
 
-def _render_title(found: Findings) -> list[Markup]:
-    when = f"{found.began_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {found.seconds:.0f} seconds"
-    return [
-        element("h1", escape_text("An operator's day with tileferry")),
-        element(
-            "p",
-            escape_text(
-                f"Played on {when}, with a faulty provider and a power loss during the download."
-                " Every figure comes from the JSON output of the commands and from the provider's"
-                " record of requests."
-            ),
-        ),
-    ]
-
-
-def _render_sections(found: Findings) -> list[Markup]:
-    return [
-        _render_figures(found),
-        render_section("Timeline", plot_timeline(found)),
-        render_section("Tiles by outcome", render_maps(found)),
-        element(
-            "div",
-            render_section("Attempts per tile", plot_attempts(found)),
-            render_section("Retries and their waits", plot_waits(found)),
-            class_="pair",
-        ),
-        render_section("Giveups: an operator decides", _render_giveups(found.upload.giveups)),
-        render_section("A failed partition, retried", _render_partition(found)),
-        render_section("The audit log", _render_chain(found.chain)),
-    ]
-
-
-# figures
-
-
-def _render_figures(found: Findings) -> Markup:
+def _build_figures(found: Findings) -> dict[str, tuple[str, str]]:
     download, upload = found.download, found.upload
     waited_s = sum(wait.delay_s for wait in found.waits)
-    cards = {
+    return {
         "safe tiles fetched twice": (
             f"{download.twice}",
             f"of {len(download.safe)} that were safe at the power loss",
@@ -82,14 +59,13 @@ def _render_figures(found: Findings) -> Markup:
         ),
         "retries": (f"{len(found.waits)}", f"{waited_s:.1f} s of waiting, each explained"),
     }
-    return render_figures(cards)
 
 
 # what an operator has to know
 
 
-def _render_giveups(giveups: Sequence[Mapping[str, Any]]) -> Markup:
-    rows = [
+def _list_giveups(giveups: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    return [
         (
             giveup["tile_id"],
             giveup["attempts"],
@@ -97,37 +73,24 @@ def _render_giveups(giveups: Sequence[Mapping[str, Any]]) -> Markup:
         )
         for giveup in giveups
     ]
-    return render_table(("tile", "attempts", "last rejection"), rows)
 
 
-def _render_partition(found: Findings) -> Markup:
-    partition = found.partition
-    verdicts = len(partition["verdicts"])
-    lead = f"{partition['partition']} is {partition['status']} after {verdicts} verdicts."
-    rows = [
+def _list_changes(changes: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    return [
         (
             _format_time(change["timestamp"]),
             f"{change['from_status'] or 'new'} → {change['to_status']}",
             f"{change['transition']}, by {change['actor']}",
             change["reason"] or "",
         )
-        for change in found.changes
+        for change in changes
     ]
-    return join_markup(
-        [
-            element("p", escape_text(lead)),
-            render_table(("when (UTC)", "status", "change and actor", "why"), rows),
-        ]
-    )
 
 
-def _render_chain(chain: Mapping[str, Any]) -> Markup:
+def _describe_chain(chain: Mapping[str, Any]) -> str:
     if chain["intact"]:
-        text = f"{chain['checked']} entries, linked by their hashes: the chain is intact."
-    else:
-        text = f"The chain is broken: {chain['explanation']}"
-    head = element("p", escape_text("Its head: "), element("code", escape_text(chain["head"])))
-    return join_markup([element("p", escape_text(text)), head])
+        return f"{chain['checked']} entries, linked by their hashes: the chain is intact."
+    return f"The chain is broken: {chain['explanation']}"
 
 
 def _format_time(text: str) -> str:

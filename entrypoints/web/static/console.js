@@ -45,15 +45,20 @@ $$("form[data-auto] select, form[data-auto] input").forEach((field) =>
 
 // the map
 
-// Leaflet's tile layer, with two differences: it requests only tiles within the stored range, and
-// unloaded tiles get our empty picture, because Leaflet's is a data: URL, which the CSP forbids.
+// Leaflet's tile layer, with three differences: it requests only tiles within the stored range; between
+// two stored levels it enlarges the coarser one; and unloaded tiles get our empty picture, because
+// Leaflet's is a data: URL, which the CSP forbids.
 function makeTileLayer(layer, emptyImage) {
+  const stored = Object.keys(layer.levels).map(Number).sort((a, b) => a - b);
   const Tiles = L.TileLayer.extend({
+    _clampZoom(zoom) {
+      return stored.findLast((level) => level <= zoom) ?? stored[0];
+    },
     getTileUrl(place) {
       const level = layer.levels[this._getZoomForUrl()];
-      const stored = level && place.x >= level[0] && place.x <= level[1] &&
+      const within = level && place.x >= level[0] && place.x <= level[1] &&
         place.y >= level[2] && place.y <= level[3];
-      return stored ? L.TileLayer.prototype.getTileUrl.call(this, place) : emptyImage;
+      return within ? L.TileLayer.prototype.getTileUrl.call(this, place) : emptyImage;
     },
     _abortLoading() {
       for (const [key, tile] of Object.entries(this._tiles)) {

@@ -92,9 +92,9 @@ def test_flaws_are_named_and_drawn() -> None:
     html = make_report(TILES[1:], problem=None).render()
     assert "NO-GO" in html
     assert "1 tile not in the cache" in html
-    assert 'class="cell hole"' in html
+    assert 'class="cell flaw-hole"' in html
     assert "Worst flaws" in html
-    assert 'class="cell hole"' not in make_report().render()
+    assert 'class="cell flaw-hole"' not in make_report().render()
 
 
 def test_unchecked_bytes_are_a_warning() -> None:

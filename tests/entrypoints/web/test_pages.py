@@ -42,6 +42,8 @@ def test_browser_shows_imagery_and_the_hole(site: RunningSite, page: "Page") -> 
     )
     page.locator("[data-layer][value=sat]").check()
     page.wait_for_selector(".leaflet-tile-loaded")
+    page.evaluate("document.querySelector('[data-map]').map.setZoom(12)")
+    page.wait_for_selector("img.leaflet-tile-loaded[src*='/sat/10/']")  # 11 to 13 are not stored
 
 
 def test_map_fits_a_phone(site: RunningSite, page: "Page") -> None:
