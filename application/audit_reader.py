@@ -200,6 +200,16 @@ class AuditReader:
             DecodedEntry.from_entry, self._read_entries(lambda: list(self.log.find_entries(name)))
         )
 
+    def find_calls(
+        self, correlation_id: str, operation: str, *, scan_max: int
+    ) -> Sequence[DecodedEntry]:
+        """Return the entries about one call among the first ``scan_max`` of a correlation id."""
+        entries = self._read_entries(
+            lambda: list(islice(self.log.find_entries(correlation_id), scan_max))
+        )
+        named = _filter_by_values([operation], iter(entries))
+        return [DecodedEntry.from_entry(entry) for entry in named]
+
     def verify(self, noted: ChainHead | None = None) -> AuditVerification:
         """Verify the whole chain. It must contain ``noted`` and end at the log's recorded head."""
         result = AuditVerification(ChainReport(checked=0, head=GENESIS))

@@ -38,6 +38,7 @@ with import_on_call(globals()):
         PostgresDatabaseCopies,
         PostgresEnvelopeStore,
         PostgresMapIndex,
+        PostgresRefusedTiles,
         PostgresTileMetadataStore,
         build_reopen_sql,
     )
@@ -70,6 +71,7 @@ with import_on_call(globals()):
     from tileferry.application.cache.maintenance import CacheMaintenance
     from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
+    from tileferry.application.cache.tile_life import TileLives
     from tileferry.application.cache.verification import CacheVerification
     from tileferry.application.control.acquisition import PartitionAcquisition, RawDownloaderFactory
     from tileferry.application.control.control_calls import RetryingCalls
@@ -119,6 +121,7 @@ class Container(containers.DeclarativeContainer):
         PostgresTileMetadataStore, database=database, clock=database_clock
     )
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
+    refused_tiles = providers.Singleton(PostgresRefusedTiles, database=database)
     blob_index = providers.Singleton(PostgresBlobIndex, database)
     tile_store = providers.Resource(factories.open_tile_store, cache_root, blob_index)
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
@@ -265,6 +268,7 @@ class Container(containers.DeclarativeContainer):
         progress=listener,
         flights=flight_book,
         absent_tiles=absent_tiles,
+        refused_tiles=refused_tiles,
     )
     download_session = providers.Factory(
         PersistentTileDownloader,
@@ -492,6 +496,16 @@ class Container(containers.DeclarativeContainer):
         false_copies=providers.Callable(getattr, readable_audit_log, "find_false_copies", None),
         find_waiting=providers.Callable(partial, find_waiting, cache_root),
         progress=listener,
+    )
+    tile_lives = providers.Factory(
+        TileLives,
+        map_service=map_service,
+        flights=flight_book,
+        readiness=readiness,
+        refused_tiles=refused_tiles,
+        store=tile_store,
+        audit=audit_reader,
+        cache_root=cache_root,
     )
     backups = providers.Factory(
         Backups,

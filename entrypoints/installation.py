@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve
 
 from tileferry.application.ports.work import ALL_KINDS
-from tileferry.domain.errors import CacheLockError
+from tileferry.domain.errors import CacheLockError, TileManagerError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.extras import require_extra
 from tileferry.entrypoints.installation_parts import InstallationParts
@@ -51,6 +51,7 @@ with import_on_call(globals()):
     from tileferry.application.cache.maintenance import CacheMaintenance
     from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
+    from tileferry.application.cache.tile_life import TileLives
     from tileferry.application.cache.verification import CacheVerification
     from tileferry.application.control.bulk_runs import BulkRuns
     from tileferry.application.control.partition_control import PartitionControl
@@ -297,6 +298,18 @@ class Installation(InstallationParts):
         container = self._checked
         container.cache_session().check()
         return container.map_service()
+
+    @property
+    def tile_lives(self) -> TileLives:
+        """Tells what is known about one tile; raises if the cache belongs to another one."""
+        _ = self.map_service  # checks the cache
+        return self._checked.tile_lives(find_key_hash=self._find_key_hash)
+
+    def _find_key_hash(self) -> str | None:
+        try:
+            return self.provider.key_hash
+        except TileManagerError:  # not configured
+            return None
 
     @property
     def archive_export(self) -> ArchiveExport:

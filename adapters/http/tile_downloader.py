@@ -22,7 +22,12 @@ from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import AbsentTiles, TileMetadataStore, TileStore
+from tileferry.application.ports.tiles import (
+    AbsentTiles,
+    RefusedTiles,
+    TileMetadataStore,
+    TileStore,
+)
 from tileferry.domain.retry import Pace
 from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
 
@@ -53,6 +58,7 @@ class HttpTileDownloader:
     flights: FlightAreas | None = None
     """Records the areas of flights; without it, pins do not protect what is downloaded."""
     absent_tiles: AbsentTiles | None = None
+    refused_tiles: RefusedTiles | None = None
 
     @provider.default
     def _make_provider(self) -> TileProvider:
@@ -110,4 +116,5 @@ class HttpTileDownloader:
             progress=self.progress,
             flights=self.flights,
             absent_tiles=self.absent_tiles,
+            refused_tiles=self.refused_tiles,
         )

@@ -25,6 +25,7 @@ with export_lazily(globals()):
     from tileferry.adapters.memory.tiles import (
         MemoryAbsentTiles,
         MemoryBlobIndex,
+        MemoryRefusedTiles,
         MemoryTileMetadataStore,
         MemoryTileTables,
     )
@@ -56,6 +57,7 @@ __all__ = [
     "MemoryJournalStore",
     "MemoryMapIndex",
     "MemoryRawSink",
+    "MemoryRefusedTiles",
     "MemorySpoolStore",
     "MemoryTileMetadataStore",
     "MemoryTileStore",

@@ -8,10 +8,11 @@ from attrs import frozen
 from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.application.ports.map_tiles import FoundTile
-from tileferry.domain.tiles import TileId, TileRange
+from tileferry.domain.tiles import TileId, TileMetadata, TileRange
 from tileferry.domain.tiles.map_layer import LayerLevel, MapLayer
 
 _FLIGHTS_MAX = 5
+_VERSIONS_MAX = 20
 
 
 @frozen(kw_only=True)
@@ -23,6 +24,14 @@ class MemoryMapIndex:
 
     def find_tile(self, source: str | None, zoom: int, x: int, y: int) -> FoundTile | None:
         """Return the tile of a source; without one, the most recent tile of any source."""
+        for latest in self.find_versions(source, zoom, x, y):
+            return FoundTile(latest.tile_id, latest.blob, latest.produced_at)
+        return None
+
+    def find_versions(
+        self, source: str | None, zoom: int, x: int, y: int
+    ) -> Sequence[TileMetadata]:
+        """Return the tile of a source; without one, those of all sources, freshest first."""
         found = [
             tile
             for tile in self.tiles.all_tiles()
@@ -30,10 +39,7 @@ class MemoryMapIndex:
             and source in {None, tile.tile_id.source}
         ]
         found.sort(key=lambda tile: tile.tile_id.source)
-        latest = max(found, key=lambda tile: tile.produced_at, default=None)
-        if latest is None:
-            return None
-        return FoundTile(latest.tile_id, latest.blob, latest.produced_at)
+        return sorted(found, key=lambda tile: tile.produced_at, reverse=True)[:_VERSIONS_MAX]
 
     def find_tiles(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
         """Return each of these tiles, in their order."""

@@ -18,6 +18,7 @@ from tileferry.domain.tiles import (
     FreshnessLabel,
     FreshnessRule,
     NewTile,
+    SectorClass,
     TileCoverage,
     TileId,
     TileMetadata,
@@ -26,6 +27,7 @@ from tileferry.domain.tiles import (
     move_status,
     replaces,
 )
+from tileferry.domain.tiles.refusal import Gate, Refusal
 
 
 @define(eq=False)
@@ -103,6 +105,30 @@ class MemoryAbsentTiles:
         """Forget that these tiles were absent."""
         for tile_id in tile_ids:
             self._absent.pop(tile_id, None)
+
+
+@define
+class MemoryRefusedTiles:
+    """Refused tiles in a dictionary."""
+
+    _refused: dict[tuple[TileId, SectorClass], Refusal] = field(factory=dict, init=False)
+
+    def find_refused(self, tile_ids: Sequence[TileId]) -> Sequence[Refusal]:
+        """Return the refusals of these tiles, sorted by tile and sector."""
+        return [self._refused[key] for key in sorted(self._refused) if key[0] in tile_ids]
+
+    def query_refused(
+        self, coverage: TileCoverage, *, source: str, sector: SectorClass
+    ) -> Iterator[Refusal]:
+        """Yield the refusals of an area that concern a sector."""
+        for (tile_id, refused_for), one in sorted(self._refused.items()):
+            concerns = one.gate is Gate.RESOLUTION or refused_for is sector
+            if tile_id.source == source and coverage.contains(tile_id) and concerns:
+                yield one
+
+    def record_refused(self, refusals: Sequence[Refusal]) -> None:
+        """Record refusals; the last one of a tile and a sector replaces earlier ones."""
+        self._refused |= {(one.tile_id, one.sector_class): one for one in refusals}
 
 
 @define(kw_only=True, eq=False)

@@ -27,6 +27,7 @@ with export_lazily(globals()):
     )
     from tileferry.adapters.postgres.patience import Patience
     from tileferry.adapters.postgres.psql import PsqlCommand, build_psql_command
+    from tileferry.adapters.postgres.refused_tiles import PostgresRefusedTiles
     from tileferry.adapters.postgres.run_queue import PostgresRunQueue
     from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
     from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
@@ -52,6 +53,7 @@ __all__ = [
     "PostgresFlightBook",
     "PostgresIdempotencyStore",
     "PostgresMapIndex",
+    "PostgresRefusedTiles",
     "PostgresRunQueue",
     "PostgresTileInventory",
     "PostgresTileMetadataStore",

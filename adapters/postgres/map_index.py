@@ -9,11 +9,13 @@ from sqlalchemy import RowMapping, text
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.tile_index import id_columns
+from tileferry.adapters.postgres.tile_rows import metadata_from_row
 from tileferry.application.ports.map_tiles import FoundTile
-from tileferry.domain.tiles import BlobRef, TileId, TileRange
+from tileferry.domain.tiles import BlobRef, TileId, TileMetadata, TileRange
 from tileferry.domain.tiles.map_layer import LayerLevel, MapLayer
 
 _FLIGHTS_MAX = 5
+_VERSIONS_MAX = 20
 _FOUND = "SELECT source, segment, byte_offset, byte_length, sha256, produced_at FROM tiles"
 # In the driver's style, because these are as frequent as requests for tiles.
 _FIND = f"{_FOUND} WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s"
@@ -25,6 +27,11 @@ _FIND_MANY = (
     "SELECT place, segment, byte_offset, byte_length, sha256, produced_at"
     " FROM unnest(%(source)s::text[], %(zoom)s::smallint[], %(x)s::integer[], %(y)s::integer[])"
     " WITH ORDINALITY AS wanted(source, zoom, x, y, place) JOIN tiles USING (source, zoom, x, y)"
+)
+_FIND_VERSIONS = text(
+    "SELECT * FROM tiles WHERE zoom = :zoom AND x = :x AND y = :y"
+    " AND (CAST(:source AS text) IS NULL OR source = :source)"
+    " ORDER BY produced_at DESC, source LIMIT :limit"
 )
 _LIST_LAYERS = text(
     "SELECT source, zoom, min(x) AS x_min, max(x) AS x_max, min(y) AS y_min, max(y) AS y_max,"
@@ -66,6 +73,16 @@ class PostgresMapIndex:
             blob = BlobRef(location=(segment, offset), length=length, sha256=digest.hex())
             found[place - 1] = FoundTile(tile_ids[place - 1], blob, produced_at)
         return found
+
+    @repeat_when_lost
+    def find_versions(
+        self, source: str | None, zoom: int, x: int, y: int
+    ) -> Sequence[TileMetadata]:
+        """Return the tile of a source; without one, those of all sources, freshest first."""
+        place = {"source": source, "zoom": zoom, "x": x, "y": y, "limit": _VERSIONS_MAX}
+        with self.database.read_connection() as connection:
+            rows = connection.execute(_FIND_VERSIONS, place).mappings().all()
+        return [metadata_from_row(row) for row in rows]
 
     @repeat_when_lost
     def list_layers(self) -> Sequence[MapLayer]:

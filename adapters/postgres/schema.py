@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 
 from tileferry.domain.tiles import FreshnessLabel, SectorClass, VotingStatus
+from tileferry.domain.tiles.refusal import Gate
 
 metadata = MetaData()
 NAME = Text(collation="C")
@@ -126,6 +127,29 @@ absent_tiles = Table(
     CheckConstraint("zoom BETWEEN 0 AND 21", name="absent_tiles_zoom"),
     CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="absent_tiles_x"),
     CheckConstraint("y >= 0 AND y < (1 << zoom::integer)", name="absent_tiles_y"),
+)
+refused_tiles = Table(
+    "refused_tiles",
+    metadata,
+    Column("source", NAME, nullable=False),
+    Column("zoom", SmallInteger, nullable=False),
+    Column("x", Integer, nullable=False),
+    Column("y", Integer, nullable=False),
+    Column("sector_class", Text, nullable=False),
+    Column("gate", Text, nullable=False),
+    timestamp_column("produced_at"),
+    Column("resolution_m_per_px", Double, nullable=False),
+    timestamp_column("refused_at"),
+    PrimaryKeyConstraint("source", "zoom", "x", "y", "sector_class", name="refused_tiles_pkey"),
+    CheckConstraint("zoom BETWEEN 0 AND 21", name="refused_tiles_zoom"),
+    CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="refused_tiles_x"),
+    CheckConstraint("y >= 0 AND y < (1 << zoom::integer)", name="refused_tiles_y"),
+    CheckConstraint(enum_check("sector_class", SectorClass), name="refused_tiles_sector_class"),
+    CheckConstraint(enum_check("gate", Gate), name="refused_tiles_gate"),
+    CheckConstraint(
+        "resolution_m_per_px > 0 AND resolution_m_per_px < 'infinity'",
+        name="refused_tiles_resolution",
+    ),
 )
 
 flight_pins = Table(

@@ -12,7 +12,7 @@ from tileferry.application.ports.tiles import AbsentTiles, TileStore
 from tileferry.domain.archives.archive import detect_tile_kind
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError
 from tileferry.domain.text import format_utc
-from tileferry.domain.tiles import TileId
+from tileferry.domain.tiles import TileId, TileMetadata
 from tileferry.domain.tiles.map_layer import MERGED_LAYER, MapLayer, merge_layers
 
 LAYERS_TTL_S = 10.0
@@ -116,9 +116,7 @@ class MapService:
 
     def explain_missing(self, layer: str, zoom: int, x: int, y: int) -> MissingTile:
         """Return why a layer has no tile at a place."""
-        source = _to_source(layer)
-        sources = [one.name for one in self.list_layers()] if source is None else [source]
-        places = [TileId(source=name, zoom=zoom, x=x, y=y) for name in sources]
+        places = [TileId(source=name, zoom=zoom, x=x, y=y) for name in self.list_sources(layer)]
         absent = self.absent_tiles.find_absent(places)
         if absent:
             latest = max(absent.values())
@@ -126,7 +124,7 @@ class MapService:
                 reason=MissingReason.ABSENT,
                 detail=f"the provider did not have this tile on {format_utc(latest)}",
             )
-        flights = self.index.find_flights(source, zoom, x, y)
+        flights = self.find_flights(layer, zoom, x, y)
         if flights:
             return MissingTile(
                 reason=MissingReason.NOT_STORED,
@@ -136,6 +134,19 @@ class MapService:
         return MissingTile(
             reason=MissingReason.NEVER_REQUESTED, detail="no flight has this tile in its areas"
         )
+
+    def find_versions(self, layer: str, zoom: int, x: int, y: int) -> Sequence[TileMetadata]:
+        """Return the tile of a layer; of the merged one, those of all sources, freshest first."""
+        return self.index.find_versions(_to_source(layer), zoom, x, y)
+
+    def find_flights(self, layer: str, zoom: int, x: int, y: int) -> Sequence[str]:
+        """Return the flights that have a place in their areas, sorted; a few at most."""
+        return self.index.find_flights(_to_source(layer), zoom, x, y)
+
+    def list_sources(self, layer: str) -> Sequence[str]:
+        """Return the source of a layer; of the merged layer, all sources with tiles."""
+        source = _to_source(layer)
+        return [one.name for one in self.list_layers()] if source is None else [source]
 
     def list_layers(self) -> Sequence[MapLayer]:
         """Return the layer of each source; counted at most every few seconds."""

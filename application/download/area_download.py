@@ -13,6 +13,7 @@ from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.download_run import DownloadRun
 from tileferry.application.download.listing_selector import ListingSelector
 from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.refusal_log import RefusalLog
 from tileferry.application.download.resume import ResumePoint
 from tileferry.application.download.settings import DownloadSettings
 from tileferry.application.ports.cache import CacheBudgetEnforcer, CacheLock
@@ -27,7 +28,7 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue, TileStore
+from tileferry.application.ports.tiles import AbsentTiles, RefusedTiles, TileCatalogue, TileStore
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -78,6 +79,8 @@ class AreaDownload:
     """Records the areas of flights, so that pins protect them; partitions have no flight."""
     absent_tiles: AbsentTiles | None = None
     """Remembers tiles that the provider does not have; ``None``: they are requested each time."""
+    refused_tiles: RefusedTiles | None = None
+    """Remembers tiles that a gate refused, for operators; ``None``: they are only counted."""
     marks_complete: bool = True
     """Whether a completed request is a no-op when it is repeated."""
 
@@ -112,7 +115,10 @@ class AreaDownload:
                 return report
             selector = self._create_selector(request, done, now)
             absences = AbsenceLog(self.absent_tiles, now)
-            run = DownloadRun(self, request, request_hash, journal, selector, marks, absences)
+            refusals = RefusalLog(self.refused_tiles, now, request.sector_class)
+            run = DownloadRun(
+                self, request, request_hash, journal, selector, marks, absences, refusals
+            )
             try:
                 report = run.execute()
             except BaseException as error:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -13,6 +14,7 @@ from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
 from tileferry.application.download.provider_calls import ProviderCalls
+from tileferry.application.download.refusal_log import RefusalLog
 from tileferry.application.download.tile_fetcher import TileFetcher, TileResult
 from tileferry.application.ports.downloads import ListingSpool, TileFate
 from tileferry.application.ports.journal import Journal
@@ -44,6 +46,7 @@ from tileferry.domain.tiles import (
     may_improve,
     should_abort_download,
 )
+from tileferry.domain.tiles.refusal import Gate
 from tileferry.domain.tiles.selection import Disposition
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ class DownloadRun:
     selector: ListingSelector
     marks: UseMarks
     absences: AbsenceLog
+    refusals: RefusalLog
     requested: int = field(default=0, init=False)
     fates: Counter[TileFate] = field(factory=Counter, init=False)
     refused: Counter[ResolutionVerdict] = field(factory=Counter, init=False)
@@ -86,7 +90,7 @@ class DownloadRun:
         After an error, ``build_report`` returns how far the run got.
         """
         uses = self.deps
-        calls = uses.create_calls(f"{self.request.flight_id}/{self.request_hash}")
+        calls = uses.create_calls(self.request.get_correlation_id(uses.provider.key_hash))
         with uses.spools.create(uses.provider.source) as listed:
             estimated_bytes = self._list(calls, listed)
             self._begin(estimated_bytes)
@@ -160,7 +164,7 @@ class DownloadRun:
                     case Disposition.REFUSE_RESOLUTION:
                         self._check_resolution(tile.listed, tile.listed.resolution_m_per_px)
                     case Disposition.REFUSE_FRESHNESS:
-                        self._count(TileFate.REJECTED_FRESHNESS)
+                        self._refuse_age(tile.listed)
                     case Disposition.SKIP_ABSENT:
                         self._count(TileFate.MISSING)
                     case _:
@@ -169,6 +173,7 @@ class DownloadRun:
             self.deps.progress(ListingProgressed(tiles=self.requested))
         self.journal.flush()
         self.marks.flush()
+        self.refusals.flush()
         return estimated_bytes
 
     def _reuse(self, tile: SelectedTile, reused: list[TileId]) -> None:
@@ -227,6 +232,7 @@ class DownloadRun:
             self.durable = commit.durable
             uses.progress(TilesStored(tiles=commit.durable))
             self.absences.flush()
+            self.refusals.flush()
 
     def _store_all(
         self, results: Iterable[Sequence[TileResult] | None], commit: GroupCommit
@@ -276,7 +282,7 @@ class DownloadRun:
                 digest=tile.sha256,
             )
         except FreshnessRejectionError:
-            self._count(TileFate.REJECTED_FRESHNESS)
+            self._refuse_age(listed, tile.produced_at)
             return
         self.absences.add_stored(tile.tile_id)
         self.bytes_downloaded += len(tile.content)
@@ -301,6 +307,7 @@ class DownloadRun:
         if verdict is ResolutionVerdict.ACCEPTED:
             return True
         self.refused[verdict] += 1
+        self.refusals.add(tile, Gate.RESOLUTION, resolution_m_per_px=resolution_m_per_px)
         self._count(TileFate.REJECTED_RESOLUTION)
         self.deps.logger.warning(
             "tile %s is refused: %s m/px is %s",
@@ -314,6 +321,10 @@ class DownloadRun:
             },
         )
         return False
+
+    def _refuse_age(self, tile: TileSummary, produced_at: datetime | None = None) -> None:
+        self.refusals.add(tile, Gate.FRESHNESS, produced_at=produced_at)
+        self._count(TileFate.REJECTED_FRESHNESS)
 
     def _record_failure(self, tile_id: TileId, error: Exception, *, others_answered: bool) -> None:
         """Count a failed tile, and abort the run in an outage or if the limit is exceeded."""

@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 from tileferry.application.download.provider_calls import ProviderCalls, keep_pace
 from tileferry.application.ports.provider import FetchResult, TileFetches, TileRequest
 from tileferry.application.retries.driver import Attempts
-from tileferry.domain.tiles import TileSummary, TileValidators
+from tileferry.domain.tiles import TileId, TileSummary, TileValidators
 
 WAIT_S = 0.1
 """Maximum wait for results; bounds the delay of a cancellation and of a newly free place."""
@@ -26,6 +26,11 @@ class TileResult:
     tile: FetchResult
     others_answered: bool
     """Whether the provider delivered other tiles after this one was first requested."""
+
+
+def name_fetch(tile_id: TileId) -> str:
+    """Return the name of a tile's fetch in the audit log."""
+    return f"GET tile {tile_id}"
 
 
 @define(eq=False)
@@ -43,7 +48,7 @@ class _TileCall(TileRequest):
 
     @property
     def operation(self) -> str:
-        return f"GET tile {self.tile_id}"
+        return name_fetch(self.tile_id)
 
 
 _Timed = tuple[float, int, _TileCall]

@@ -47,6 +47,7 @@ with export_lazily(globals()):
     from tileferry.application.ports.tiles import (
         AbsentTiles,
         BlobIndex,
+        RefusedTiles,
         TileCatalogue,
         TileMetadataStore,
         TileStore,
@@ -85,6 +86,7 @@ __all__ = [
     "OpenPartition",
     "PartitionReader",
     "RawSink",
+    "RefusedTiles",
     "RequestPace",
     "ResultCodec",
     "RetryTokens",

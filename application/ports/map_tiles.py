@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from tileferry.domain.tiles import BlobRef, TileId
+from tileferry.domain.tiles import BlobRef, TileId, TileMetadata
 from tileferry.domain.tiles.map_layer import MapLayer
 
 
@@ -28,6 +28,15 @@ class MapIndex(Protocol):
 
     def find_tiles(self, tile_ids: Sequence[TileId]) -> Sequence[FoundTile | None]:
         """Return each of these tiles, in their order, in one query; pass a hundred at most."""
+        ...
+
+    def find_versions(
+        self, source: str | None, zoom: int, x: int, y: int
+    ) -> Sequence[TileMetadata]:
+        """Return the tile of a source; without one, those of all sources, freshest first.
+
+        Tiles with the same time are sorted by source; there are a few at most.
+        """
         ...
 
     def list_layers(self) -> Sequence[MapLayer]:

@@ -10,11 +10,13 @@ from tileferry.domain.tiles import (
     FreshnessLabel,
     FreshnessRule,
     NewTile,
+    SectorClass,
     TileCoverage,
     TileId,
     TileMetadata,
     VotingStatus,
 )
+from tileferry.domain.tiles.refusal import Refusal
 
 
 @runtime_checkable
@@ -165,6 +167,27 @@ class AbsentTiles(Protocol):
 
     def forget_absent(self, tile_ids: Sequence[TileId]) -> None:
         """Forget durably that these tiles were absent."""
+        ...
+
+
+class RefusedTiles(Protocol):
+    """Remembers which tiles a gate refused, and when. It decides nothing; operators look at it."""
+
+    def find_refused(self, tile_ids: Sequence[TileId]) -> Sequence[Refusal]:
+        """Return the refusals of these tiles, in one query, sorted by tile and sector."""
+        ...
+
+    def query_refused(
+        self, coverage: TileCoverage, *, source: str, sector: SectorClass
+    ) -> Iterator[Refusal]:
+        """Yield the refusals of an area that concern a sector.
+
+        These are the refusals by the resolution, and those by the age for the same sector.
+        """
+        ...
+
+    def record_refused(self, refusals: Sequence[Refusal]) -> None:
+        """Record refusals durably; the last one of a tile and a sector replaces earlier ones."""
         ...
 
 

@@ -98,6 +98,10 @@ class DownloadRequest:
             identity += f"|{purpose}"
         return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]
 
+    def get_correlation_id(self, service_api_key_hash: str) -> str:
+        """Return the id of the request's calls in the audit log."""
+        return f"{self.flight_id}/{self.request_hash(service_api_key_hash)}"
+
     def journal_name(self, service_api_key_hash: str, *, purpose: str | None = None) -> str:
         return f"{self.flight_id}__{self.request_hash(service_api_key_hash, purpose=purpose)}.json"
 

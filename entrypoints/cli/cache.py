@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from tileferry.entrypoints.cli.cache_archives import add_archive_commands
+from tileferry.entrypoints.cli.cache_explain import add_explain_command
 from tileferry.entrypoints.cli.cache_maintenance import add_maintenance_commands
 from tileferry.entrypoints.cli.cache_verify import add_verify_command
 from tileferry.entrypoints.cli.command_group import (
@@ -126,6 +127,7 @@ def _set_pin(config: Path | None, flight: str, *, pin: bool, json: bool) -> int:
 
 # verify, export and import
 
+add_explain_command(app)
 add_verify_command(app)
 add_maintenance_commands(app)
 add_archive_commands(app)

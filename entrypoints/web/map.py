@@ -10,6 +10,7 @@ from tileferry.domain.errors import NotFoundError, Remedy
 from tileferry.domain.tiles import BBox, Flaw, Flight, TileRange
 from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.map_layer import MapLayer
+from tileferry.entrypoints.web import map_tile
 from tileferry.entrypoints.web.site import Page, PageRequest, PageRoute
 from tileferry.entrypoints.web.tiles import BLANK_QUERY
 
@@ -22,6 +23,7 @@ def show_map(request: PageRequest) -> Response:
     flights = request.installation.flights.book.list_flights()
     view = {
         "layers": [_describe_layer(layer) for layer in layers],
+        "tile_page": map_tile.PATH,
         "bounds": _to_list(layers[0].bounds) if layers else _WORLD,
         "empty_image": request.site.assets.get_url("empty.png"),
     }
@@ -103,5 +105,6 @@ PAGE = Page(
         PageRoute("/", go_to_map),
         PageRoute("/map", show_map),
         PageRoute("/map/overlay", show_overlay),
+        map_tile.ROUTE,
     ),
 )

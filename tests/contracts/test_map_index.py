@@ -101,6 +101,16 @@ def test_freshest_tile_of_any_source_is_found(env: MapEnv) -> None:
     assert env.index.find_tile(None, 4, 3, 3) is None
 
 
+def test_versions_of_all_sources_are_found_freshest_first(env: MapEnv) -> None:
+    for at, (source, days) in enumerate((("a", 3), ("c", 1), ("b", 1))):
+        env.add(f"{source}/4/3/2", days_old=days, at=at)
+    found = env.index.find_versions(None, 4, 3, 2)
+    assert [tile.tile_id.source for tile in found] == ["b", "c", "a"]
+    (only,) = env.index.find_versions("a", 4, 3, 2)
+    assert (only.tile_id, only.flight_id) == (TileId.parse("a/4/3/2"), "F1")
+    assert list(env.index.find_versions(None, 4, 2, 3)) == []
+
+
 def test_of_equally_fresh_tiles_the_first_source_is_found(env: MapEnv) -> None:
     for at, source in enumerate(("c", "a", "b")):
         env.add(f"{source}/4/3/2", at=at)

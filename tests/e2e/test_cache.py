@@ -17,7 +17,7 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import NewTile, SectorClass, TileId
 
 CANARY = "canary-password"
-HEAD = "0016"
+HEAD = "0017"
 """The schema that this version needs."""
 
 
@@ -85,6 +85,20 @@ def test_stats_report_cache_usage(operator: CacheOperator) -> None:
     assert body["schema"] == "tileferry.cache.stats.v1"
     assert (body["tiles"], body["used_bytes"], body["budget_bytes"]) == (3, 3_000, 5_000)
     assert "2.9 KiB" in operator.run_in_process("cache", "stats").out
+
+
+def test_tile_is_explained(operator: CacheOperator) -> None:
+    operator.store_tiles(1)
+    found = operator.run("cache", "explain", "15/0/1", "--json")
+    (version,) = found.json["versions"]
+    assert (version["tile_id"], version["problem"]) == ("sat/15/0/1", None)
+    assert (found.json["source"], found.json["missing"], found.json["needs"]) == (None, None, [])
+    missing = operator.run("cache", "explain", "sat/15/1/1")
+    assert missing.code == 0
+    assert "No flight has it in its areas." in missing.out
+    assert "Not in the cache: no flight has this tile in its areas." in missing.out
+    wrong = operator.run("cache", "explain", "15/99999/1")
+    assert (wrong.code, "TILE" in wrong.err) == (2, True)
 
 
 def test_flight_stays_pinned_until_unpinned(operator: CacheOperator) -> None:

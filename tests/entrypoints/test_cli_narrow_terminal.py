@@ -101,7 +101,7 @@ def test_state_change_line_starts_with_transition() -> None:
 
 
 def test_long_findings_wrap_with_hanging_indent() -> None:
-    found = "its schema is at 0015, and this version needs 0016, which is a newer one"
+    found = "its schema is at 0016, and this version needs 0017, which is a newer one"
     finding = CheckResult(
         verdict=CheckStatus.FAILED, subject="schema", found=found, cure="run tileferry db upgrade"
     )

@@ -46,6 +46,7 @@ FACADE = {
     "flight rm": "flights",
     "cache stats": "compute_cache_stats",
     "cache verify": "cache_verification",
+    "cache explain": "tile_lives",
     "cache prune": "cache_maintenance",
     "cache compact": "cache_maintenance",
     "cache pin": "flights",

@@ -91,7 +91,32 @@ function showMap(element) {
   function select(layer) {
     if (shown.layer) shown.layer.remove();
     shown.layer = makeTileLayer(layer, view.empty_image).addTo(map);
+    shown.layer.layer = layer;
   }
+
+  // The panel of one tile: the server renders it, as it renders the page of the same address.
+  const panel = document.querySelector("[data-tile-panel]");
+  async function explain(tile) {
+    const address = `${view.tile_page}?part=1&tile=${encodeURIComponent(tile)}`;
+    const answer = await fetch(address);
+    panel.innerHTML = await answer.text();
+    panel.hidden = false;
+    panel.querySelector("h1, h2")?.focus();
+  }
+  function findTile(place) {
+    const layer = shown.layer ? shown.layer.layer : { name: "merged", zoom_min: 0, zoom_max: 21 };
+    const zoom = Math.min(Math.max(Math.round(map.getZoom()), layer.zoom_min), layer.zoom_max);
+    const { x, y } = map.project(place.wrap(), zoom).divideBy(256).floor();
+    const tile = `${zoom}/${x}/${y}`;
+    return layer.name === "merged" ? tile : `${layer.name}/${tile}`;
+  }
+  map.on("click", (event) => explain(findTile(event.latlng)));
+  panel.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-tile]");
+    if (!link) return;
+    event.preventDefault();
+    explain(link.dataset.tile);
+  });
 
   async function draw(address) {
     shown.overlay.clearLayers();

@@ -17,6 +17,7 @@ from tileferry.adapters.postgres.schema import (
     flight_areas,
     flight_spans,
     flights,
+    refused_tiles,
     tiles,
 )
 from tileferry.adapters.postgres.work_schema import runs
@@ -185,6 +186,30 @@ def test_absent_tile_outside_the_grid_is_rejected(
         connection.execute(insert(absent_tiles), row)
 
 
+@pytest.mark.parametrize(
+    ("changed", "constraint"),
+    [
+        ({"zoom": 22}, "zoom"),
+        ({"x": 8}, "x"),
+        ({"y": -1}, "y"),
+        ({"sector_class": "sea"}, "sector_class"),
+        ({"gate": "garden"}, "gate"),
+        ({"resolution_m_per_px": 0.0}, "resolution"),
+    ],
+)
+def test_invalid_refused_tile_is_rejected(
+    database: Database, changed: dict[str, object], constraint: str
+) -> None:
+    row = {"source": "sat", "zoom": 3, "x": 1, "y": 1, "sector_class": "stable_rear"}
+    refusal = {"gate": "freshness", "resolution_m_per_px": 0.6}
+    times = {"produced_at": NOW, "refused_at": NOW}
+    with (
+        pytest.raises(DatabaseError, match=f'"refused_tiles_{constraint}"'),
+        database.transaction() as connection,
+    ):
+        connection.execute(insert(refused_tiles), {**row, **refusal, **times, **changed})
+
+
 def test_negative_reservation_is_rejected(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
@@ -200,6 +225,7 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
         "flight_spans",
         "cache_reservations",
         "absent_tiles",
+        "refused_tiles",
         "bound_cache",
         # tried beside their stores
         "audit_head",

@@ -12,9 +12,9 @@ from support.memory_download_env import (
     create_request,
 )
 
-from tileferry.adapters.memory import MemoryAbsentTiles
+from tileferry.adapters.memory import MemoryAbsentTiles, MemoryRefusedTiles
 from tileferry.application import DownloadSettings
-from tileferry.application.download import absence_log
+from tileferry.application.download import absence_log, refusal_log
 from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import (
     DownloadBatchReport,
@@ -118,6 +118,29 @@ def test_absent_tile_is_requested_each_time_without_a_memory() -> None:
         report = area.create_download().download_tiles_for_area(create_request())
         assert report.tiles_missing == 1
     assert area.provider.fetched.count(gone) == 2
+
+
+def test_refused_tiles_are_recorded_with_their_gate(
+    area: AbsenceEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusal_log, "_GROUP_TILES", 2)
+    tiles, long_ago = area.provider.tiles, datetime(2020, 1, 1, tzinfo=UTC)
+    area.provider.lines[tiles[0]] = {"resolution_m_per_px": 0.3}
+    area.provider.lines[tiles[1]] = {"produced_at": long_ago}
+    area.provider.answers[tiles[2]] = {"resolution_m_per_px": 0.2}
+    area.provider.answers[tiles[3]] = {"produced_at": long_ago}
+    refused = MemoryRefusedTiles()
+    request = create_request(sector_class=SectorClass.ACTIVE_CONFLICT)
+    area.create_download(refused_tiles=refused).download_tiles_for_area(request)
+    found = refused.find_refused(tiles)
+    assert [(one.tile_id, one.gate.value, one.resolution_m_per_px) for one in found] == [
+        (tiles[0], "resolution", 0.3),
+        (tiles[1], "freshness", 0.6),
+        (tiles[2], "resolution", 0.2),
+        (tiles[3], "freshness", 0.6),
+    ]
+    assert [one.produced_at == long_ago for one in found] == [False, True, False, True]
+    assert {(one.sector_class, one.refused_at) for one in found} == {(request.sector_class, NOW)}
 
 
 def test_report_names_the_settings_of_the_gates(area: AbsenceEnv) -> None:
