@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import assert_never
 
 from tileferry.adapters.filesystem.archives import (
+    GeopackageSource,
+    GeopackageTarget,
     MbtilesSource,
     MbtilesTarget,
+    PmtilesSource,
     PmtilesTarget,
+    QgcSource,
+    QgcTarget,
     TreeSource,
     TreeTarget,
 )
 from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat
-from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, TileCoverage
 from tileferry.domain.tiles.bbox import WORLD
 from tileferry.domain.tiles.tile_id import ALL_ZOOMS
@@ -34,10 +38,10 @@ def build_export_request(
 ) -> ExportRequest:
     """Return a request for tiles of the cache; omitted filters select all of them.
 
-    The configured attribution is used only for tiles of the configured source.
+    The configured attribution and licence are used only for tiles of the configured source.
     """
     chosen = config.source if source is None else source
-    credited = get_credits(config)["attribution"] if chosen == config.source else None
+    credit = get_credits(config) if chosen == config.source else {}
     return ExportRequest(
         coverages=tuple(
             TileCoverage(bbox=box, zoom_levels=ALL_ZOOMS if zoom_levels is None else zoom_levels)
@@ -45,7 +49,8 @@ def build_export_request(
         ),
         source=chosen,
         name=name or dest.absolute().stem,
-        attribution=attribution or credited,
+        attribution=attribution or credit.get("attribution"),
+        licence=credit.get("licence"),
     )
 
 
@@ -57,18 +62,22 @@ def build_archive_target(form: ArchiveFormat, path: Path, *, replace: bool) -> A
             return MbtilesTarget(path=path, replace=replace)
         case ArchiveFormat.PMTILES:
             return PmtilesTarget(path=path, replace=replace)
+        case ArchiveFormat.GEOPACKAGE:
+            return GeopackageTarget(path=path, replace=replace)
+        case ArchiveFormat.QGROUNDCONTROL:
+            return QgcTarget(path=path, replace=replace)
         case _:
             assert_never(form)
 
 
 def detect_import_format(path: Path) -> ArchiveFormat:
-    """Return the format of an archive: a folder is a tree; a file is MBTiles unless its suffix says
-    PMTiles.
+    """Return the format of an archive: a folder is a tree, and a file is MBTiles unless its suffix
+    names another format.
     """
     if path.is_dir():
         return ArchiveFormat.TREE
-    is_pmtiles = path.suffix.lower() == ".pmtiles"
-    return ArchiveFormat.PMTILES if is_pmtiles else ArchiveFormat.MBTILES
+    suffix = path.suffix.lower().removeprefix(".")
+    return ArchiveFormat(suffix) if suffix in {*ArchiveFormat} else ArchiveFormat.MBTILES
 
 
 def build_archive_source(
@@ -83,11 +92,10 @@ def build_archive_source(
         case ArchiveFormat.MBTILES:
             return MbtilesSource(path, check=check)
         case ArchiveFormat.PMTILES:
-            raise InvalidValueError(
-                field="SRC",
-                value=path.name,
-                problem="is a PMTiles archive; these can be exported but not imported",
-                remedy="convert it to MBTiles first",
-            )
+            return PmtilesSource(path, check=check)
+        case ArchiveFormat.GEOPACKAGE:
+            return GeopackageSource(path, check=check)
+        case ArchiveFormat.QGROUNDCONTROL:
+            return QgcSource(path, check=check)
         case _:
             assert_never(form)

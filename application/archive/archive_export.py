@@ -48,6 +48,7 @@ class ExportRequest:
     name: str
     """The name in the archive's metadata."""
     attribution: str | None = None
+    licence: str | None = None
 
 
 @frozen(kw_only=True)
@@ -100,7 +101,9 @@ class ArchiveExport:
                     self.progress(_TILE_EXPORTED)
             if not written.content.tiles:
                 raise _empty_archive_error(request, written, target.place)
-            about = written.about.build(name=request.name, attribution=request.attribution)
+            about = written.about.build(
+                name=request.name, attribution=request.attribution, licence=request.licence
+            )
             self._verify_archive(draft.seal(about), written.content, request.source, target.place)
             draft.publish()
         return ExportReport(

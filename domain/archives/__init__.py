@@ -18,6 +18,7 @@ with export_lazily(globals()):
     from tileferry.domain.archives.curve import (
         find_block_start,
         get_block_tiles,
+        get_level_start,
         number_to_zxy,
         zxy_to_number,
     )
@@ -36,6 +37,7 @@ __all__ = [
     "find_block_start",
     "flip_row",
     "get_block_tiles",
+    "get_level_start",
     "is_archive_description",
     "number_to_zxy",
     "zxy_to_number",

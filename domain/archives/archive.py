@@ -22,6 +22,11 @@ class ArchiveFormat(StrEnum):
     TREE = "tree"
     MBTILES = "mbtiles"
     PMTILES = "pmtiles"
+    GEOPACKAGE = "gpkg"
+    QGROUNDCONTROL = "qgctiledb"
+
+
+_SUFFIXES = [form.value for form in ArchiveFormat if form is not ArchiveFormat.TREE]
 
 
 class TileOrder(StrEnum):
@@ -39,14 +44,15 @@ def detect_format(name: str) -> ArchiveFormat:
     A number at the end, as in ``area-1.2``, is not a suffix.
     """
     suffix = name.rpartition(".")[2].lower() if "." in name.lstrip(".") else ""
-    if suffix in {"mbtiles", "pmtiles"}:
+    if suffix in _SUFFIXES:
         return ArchiveFormat(suffix)
     if suffix and not suffix.isdigit():
         raise InvalidValueError(
             field="archive",
             value=name,
             problem=f"has the unknown suffix .{suffix}",
-            remedy="use .mbtiles or .pmtiles, or a name without a suffix for a folder of images",
+            remedy=f"use {', '.join(f'.{one}' for one in _SUFFIXES)}, or a name without a suffix"
+            " for a folder of images",
         )
     return ArchiveFormat.TREE
 
@@ -78,11 +84,17 @@ class ArchiveDescription:
 
     name: str
     attribution: str | None
+    licence: str | None = None
     kinds: Mapping[str, int]
     """The number of tiles by image kind."""
     bounds: BBox
     zoom_min: int
     zoom_max: int
+
+    @property
+    def credit(self) -> str | None:
+        """Attribution and licence as one text, for formats that have one place for both."""
+        return ", ".join(filter(None, (self.attribution, self.licence))) or None
 
     @property
     def only_kind(self) -> str | None:
@@ -117,7 +129,8 @@ class ArchiveDescription:
             "maxzoom": str(self.zoom_max),
             "type": _TYPE,
         }
-        return told if self.attribution is None else {**told, "attribution": self.attribution}
+        credit = {"attribution": self.attribution, "license": self.licence}
+        return told | {name: text for name, text in credit.items() if text is not None}
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the description as JSON, with the counts by kind."""
@@ -148,24 +161,23 @@ class ArchiveDescriptionBuilder:
         x_min, x_max, y_min, y_max = self._extents.get(tile.zoom, (x, x, y, y))
         self._extents[tile.zoom] = min(x, x_min), max(x, x_max), min(y, y_min), max(y, y_max)
 
-    def build(self, *, name: str, attribution: str | None) -> ArchiveDescription:
-        """Return the description. The bounds cover all zoom levels."""
-        boxes = [
-            TileRange(zoom=zoom, x_min=x_min, x_max=x_max, y_min=y_min, y_max=y_max).bounds
-            for zoom, (x_min, x_max, y_min, y_max) in self._extents.items()
-        ]
+    def build(
+        self, *, name: str, attribution: str | None, licence: str | None = None
+    ) -> ArchiveDescription:
+        """Return the description. Its bounds are those of the highest zoom level.
+
+        Tiles of lower levels extend beyond the area, where there is nothing to zoom into.
+        """
+        zoom = max(self._extents)
+        x_min, x_max, y_min, y_max = self._extents[zoom]
         return ArchiveDescription(
             name=name,
             attribution=attribution,
+            licence=licence,
             kinds=dict(self.kinds),
-            bounds=BBox(
-                west=min(box.west for box in boxes),
-                south=min(box.south for box in boxes),
-                east=max(box.east for box in boxes),
-                north=max(box.north for box in boxes),
-            ),
+            bounds=TileRange(zoom=zoom, x_min=x_min, x_max=x_max, y_min=y_min, y_max=y_max).bounds,
             zoom_min=min(self._extents),
-            zoom_max=max(self._extents),
+            zoom_max=zoom,
         )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tileferry.application.archive.archive_import import ImportReport
     from tileferry.domain.archives import ArchiveFormat
 
+_Format = Literal["tree", "mbtiles", "pmtiles", "gpkg", "qgctiledb"]
 EXPORT_SCHEMA = "tileferry.cache.export.v1"
 IMPORT_SCHEMA = "tileferry.cache.import.v1"
 _IMPORT_OPTIONS = {
@@ -36,6 +37,7 @@ def add_archive_commands(app: typer.Typer) -> None:
         epilog=format_examples(
             "tileferry cache export area.pmtiles",
             "tileferry cache export area.mbtiles --bbox 36.1,49.9,36.4,50.1 --zoom 13-15",
+            "tileferry cache export area.gpkg --area derkachi",
             "tileferry cache export /srv/tiles --format tree --replace",
         ),
     )(export_command)
@@ -53,11 +55,12 @@ def export_command(
     *,
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="File or folder to create.")],
     form: Annotated[
-        Literal["tree", "mbtiles", "pmtiles"] | None,
+        _Format | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree, mbtiles or pmtiles (default: by the suffix of DEST, tree without one).",
+            help="tree, mbtiles, pmtiles, gpkg or qgctiledb (default: by the suffix of DEST, tree"
+            " without one).",
         ),
     ] = None,
     bbox: BboxOption = None,
@@ -80,7 +83,8 @@ def export_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Export tiles to a folder, an MBTiles file or a PMTiles file.
+    """Export tiles for other programs: to a folder, MBTiles (ATAK), PMTiles (MapLibre), GeoPackage
+    (QGIS) or a tile set of QGroundControl.
 
     A folder has the tiles as z/x/y.png (or .jpg, .webp). Without an area, exports all tiles of the
     source (default: c11.source). Every tile is verified when it is read, and again in the finished
@@ -134,14 +138,19 @@ def import_command(
     *,
     src: Annotated[
         Path,
-        typer.Argument(metavar="SRC", exists=True, help="MBTiles file, or a folder z/x/y.png."),
+        typer.Argument(
+            metavar="SRC",
+            exists=True,
+            help="MBTiles, PMTiles or GeoPackage file, or a folder z/x/y.png.",
+        ),
     ],
     form: Annotated[
-        Literal["tree", "mbtiles"] | None,
+        _Format | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="tree or mbtiles (default: mbtiles for a file, tree for a folder).",
+            help="tree, mbtiles, pmtiles, gpkg or qgctiledb (default: tree for a folder; for a"
+            " file by its suffix, otherwise mbtiles).",
         ),
     ] = None,
     source: SourceOption = None,

@@ -209,7 +209,8 @@ class Tileferry(Installation):
     ) -> ExportReport:
         """Write tiles of the cache to an archive, by default all of them.
 
-        The suffix chooses the format: ``.mbtiles``, ``.pmtiles``, or else a folder of images.
+        The suffix chooses the format: ``.mbtiles``, ``.pmtiles``, ``.gpkg``, ``.qgctiledb``, or
+        else a folder of images.
         """
         target = build_archive_target(detect_format(dest.name), dest.absolute(), replace=replace)
         request = build_export_request(
@@ -233,7 +234,7 @@ class Tileferry(Installation):
         resolution_m_per_px: float | None = None,
         replace_tiles: bool = False,
     ) -> ImportReport:
-        """Store the tiles of an MBTiles file or a folder, with the same checks as a download.
+        """Store the tiles of an archive or a folder, with the same checks as a download.
 
         ``produced_at`` and ``resolution_m_per_px`` are used where the archive has none.
         """

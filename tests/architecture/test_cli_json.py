@@ -142,7 +142,7 @@ def test_optional_keys_are_the_documented_ones() -> None:
         for key in set(node["properties"]) - set(node.get("required", []))
     }
     assert optional == {
-        *{"error", "why", "audit", "attribution"},
+        *{"error", "why", "audit", "attribution", "license"},
         *{"areas", "more"},  # of several areas
         *{"additional_context", "retry_after_s"},  # of the audit log's events
         *{

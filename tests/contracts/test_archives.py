@@ -8,15 +8,19 @@ from attrs import define, field
 from support.archives import collect_tiles, create_archived_tile, create_image, create_tile_id
 
 from tileferry.adapters.filesystem.archives import (
+    GeopackageSource,
+    GeopackageTarget,
     MbtilesSource,
     MbtilesTarget,
     PmtilesSource,
     PmtilesTarget,
+    QgcSource,
+    QgcTarget,
     TreeSource,
     TreeTarget,
 )
 from tileferry.adapters.memory import MemoryArchive
-from tileferry.application.ports.archives import ArchivedTile, ArchiveTarget
+from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import (
     ArchiveDescription,
     ArchiveDescriptionBuilder,
@@ -34,8 +38,7 @@ class ArchiveKind:
 
     path: Path
     make: Callable[[Path, bool], ArchiveTarget]
-    read: Callable[[Path], TreeSource | MbtilesSource | PmtilesSource | MemoryArchive]
-    carries_facts: bool = True
+    read: Callable[[Path], ArchiveSource]
     folder: Path = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -44,7 +47,7 @@ class ArchiveKind:
     def target(self, *, replace: bool = False) -> ArchiveTarget:
         return self.make(self.path, replace)
 
-    def source(self) -> TreeSource | MbtilesSource | PmtilesSource | MemoryArchive:
+    def source(self) -> ArchiveSource:
         return self.read(self.path)
 
 
@@ -71,7 +74,16 @@ KINDS: dict[str, Callable[[Path], ArchiveKind]] = {
         folder / "area.pmtiles",
         lambda path, replace: PmtilesTarget(path=path, replace=replace),
         PmtilesSource,
-        carries_facts=False,
+    ),
+    "geopackage": lambda folder: ArchiveKind(
+        folder / "area.gpkg",
+        lambda path, replace: GeopackageTarget(path=path, replace=replace),
+        GeopackageSource,
+    ),
+    "qgroundcontrol": lambda folder: ArchiveKind(
+        folder / "area.qgctiledb",
+        lambda path, replace: QgcTarget(path=path, replace=replace),
+        QgcSource,
     ),
     "memory": make_memory_kind,
 }
@@ -133,20 +145,18 @@ def test_written_tiles_are_read_back(kind: ArchiveKind) -> None:
     assert len(found) == len(SMALL)
 
 
-@pytest.mark.parametrize("kind", ["tree", "mbtiles", "memory"], indirect=True)
 def test_importable_archive_lists_tile_sizes(kind: ArchiveKind) -> None:
     write_archive(kind.target(), SMALL)
     source = kind.source()
-    assert not isinstance(source, PmtilesSource)
     assert dict(source.iter_sizes("sat")) == {tile.tile_id: len(tile.content) for tile in SMALL}
     assert {tile.source for tile, _ in source.iter_sizes("other")} == {"other"}
 
 
-def test_tile_facts_are_preserved_where_supported(kind: ArchiveKind) -> None:
+def test_tile_facts_are_preserved(kind: ArchiveKind) -> None:
     write_archive(kind.target(), SMALL)
     found = [item for item in kind.source().tiles("sat") if isinstance(item, ArchivedTile)]
     told = {item.tile_id: item.facts for item in found}
-    assert (told == {tile.tile_id: tile.facts for tile in SMALL}) is kind.carries_facts
+    assert told == {tile.tile_id: tile.facts for tile in SMALL}
 
 
 def test_tiles_get_source_given_by_reader(kind: ArchiveKind) -> None:

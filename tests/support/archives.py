@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
 from attrs import define, evolve, field
 from PIL import Image
@@ -39,6 +40,12 @@ WORLD = TileCoverage(
     bbox=BBox(west=-180, south=-90, east=180, north=90), zoom_levels=list(range(22))
 )
 _LOGGER = logging.getLogger("test")
+
+
+def list_others(folder: Path, archive: Path) -> list[str]:
+    """Return what is in a folder besides an archive and the facts of its tiles."""
+    own = {archive.name, f"{archive.name}.tiles.jsonl"}
+    return sorted(path.name for path in folder.iterdir() if path.name not in own)
 
 
 def create_tile_id(zoom: int, x: int, y: int, source: str = "sat") -> TileId:

@@ -58,8 +58,11 @@ class ArchiveWorkspace:
                 with suppress(OSError):  # raised despite ignore_errors if a close fails
                     shutil.rmtree(folder.path, ignore_errors=True)
 
-    def publish(self, folder: Directory) -> None:
-        """Move the draft to the archive's path, durably."""
+    def publish(self, folder: Directory, *, sidecar: tuple[str, Path] | None = None) -> None:
+        """Move the draft to the archive's path, durably.
+
+        A sidecar, a name in the folder with its path beside the archive, is moved after it.
+        """
         self._check_free()
         draft = folder.path / DRAFT
         with translate_os_errors("publish", self.path):
@@ -69,6 +72,10 @@ class ArchiveWorkspace:
                 if self.replace and self.path.is_dir():  # a folder needs two renames
                     self.calls.rename(self.path, folder.path / _OLD)
                 self._move_into_place(draft)
+        if sidecar is not None:
+            name, path = sidecar
+            with translate_os_errors("publish", path):
+                self.calls.rename(folder.path / name, path)
         with Directory.open_root(self.path.parent, self.calls) as parent:
             parent.sync()
 

@@ -134,7 +134,7 @@ def _build_error(problem: str) -> InvalidValueError:
 HEADER_BYTES = 127
 MAGIC = b"PMTiles\x03"
 _LAYOUT = struct.Struct("<8s11Q6B4iB2i")
-_GZIPPED, _PLAIN = 2, 1
+_GZIPPED, _PLAIN, _UNKNOWN = 2, 1, 0
 _KINDS = {"png": 2, "jpg": 3, "webp": 4}
 _MIXED = 0
 _E7 = 10_000_000
@@ -193,7 +193,13 @@ def decode_header(content: bytes) -> tuple[FileLayout, ArchiveCounts]:
     fields = _LAYOUT.unpack(content[:HEADER_BYTES])
     if fields[13] != _GZIPPED:
         raise InvalidValueError(
-            field="PMTiles header", value=fields[13], problem="names a compression other than gzip"
+            field="PMTiles header",
+            value=fields[13],
+            problem="names a compression of directories other than gzip",
+        )
+    if fields[14] not in {_UNKNOWN, _PLAIN}:
+        raise InvalidValueError(
+            field="PMTiles header", value=fields[14], problem="names a compression of tiles"
         )
     root, metadata, leaves, tiles = (FileSection(*fields[at : at + 2]) for at in (1, 3, 5, 7))
     return (

@@ -4,9 +4,8 @@ import ctypes
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO
 
 from attrs import define, field, frozen
 
@@ -15,6 +14,7 @@ from tileferry.adapters.filesystem.archives.destination import (
     ArchiveWorkspace,
     FileArchiveTarget,
 )
+from tileferry.adapters.filesystem.archives.facts_lines import TileFactsReader, format_facts_line
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
 from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
@@ -28,89 +28,9 @@ from tileferry.domain.archives import (
     is_archive_description,
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
-from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, parse_tile_path
 
-LINE_BYTES_MAX = 1_024
-_FACTS = ("produced_at", "resolution_m_per_px", "sha256")
-
-
-def format_facts_line(tile: TileId, facts: TileFacts) -> bytes:
-    fields = {
-        "tile": f"{tile.zoom}/{tile.x}/{tile.y}",
-        **dict(zip(_FACTS, facts.to_texts(), strict=True)),
-    }
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
-
-
-def parse_facts_line(line: bytes, *, number: int, source: str) -> tuple[TileId, TileFacts]:
-    """Parse a line; errors contain its number."""
-    path = f"tiles.jsonl, line {number}"
-    data = JsonObject.from_value(parse_json(line, field=path, bytes_max=LINE_BYTES_MAX), path)
-    with data.locate_errors("tile"):
-        tile = TileId.parse(f"{source}/{data.get('tile', str)}")
-    with data.locate_errors():
-        facts = TileFacts.parse(*(data.fields.get(name) for name in _FACTS))
-    return tile, facts
-
-
 FACTS_FILE = "tiles.jsonl"
-
-
-@define(kw_only=True)
-class TileFactsReader:
-    """Looks up the facts of tiles in ``tiles.jsonl``.
-
-    Tiles and lines are both in ascending order, so only one line is in memory.
-    """
-
-    root: Path
-    source: str
-    of_all: TileFacts
-    """Facts of a tile without a line."""
-    _file: IO[bytes] | None = field(init=False)
-    _current: tuple[TileId, TileFacts] | None = field(default=None, init=False)
-    _number: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        with Directory.open_root(self.root, FileCalls()) as folder:
-            found = folder.find_file(FACTS_FILE)
-        self._file = None if found is None else os.fdopen(found.fd, "rb")
-
-    def find(self, tile: TileId) -> TileFacts:
-        """Return the facts of a tile; tiles must be looked up in ascending order."""
-        while not self._number or (self._current is not None and self._current[0] < tile):
-            self._advance()
-        if self._current is not None and self._current[0] == tile:
-            return self._current[1]
-        return self.of_all
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _advance(self) -> None:
-        line = b"" if self._file is None else self._file.readline(LINE_BYTES_MAX + 1)
-        self._number += 1
-        if not line:
-            self._current = None
-            return
-        try:
-            following = parse_facts_line(line, number=self._number, source=self.source)
-        except InvalidValueError as error:
-            raise self._error(str(error)) from error
-        if self._current is not None and following[0] <= self._current[0]:
-            raise self._error(f"line {self._number} is not sorted by zoom, column and row")
-        self._current = following
-
-    def _error(self, problem: str) -> ArchiveError:
-        return ArchiveError(
-            path=str(self.root / FACTS_FILE),
-            problem=problem,
-            remedy="remove that file to import the tiles without it, or get the folder again",
-        )
-
-
 ABOUT = "archive.json"
 _BUFFER_LINES = 4_096
 
@@ -228,10 +148,7 @@ class TreeSource:
     def tiles(self, source: str) -> Iterator[ArchivedTile | RefusedEntry]:
         """Yield the tiles column by column, each with its own facts or the common ones."""
         folder = self._folder()
-        lines = TileFactsReader(
-            root=self.root, source=source, of_all=self._read_common_facts(folder)
-        )
-        with closing(lines):
+        with self._open_facts(source, self._read_common_facts(folder)) as lines:
             for file, tile_id in self._walk_files(source):
                 if not isinstance(tile_id, TileId):
                     yield RefusedEntry(place=file.path, problem=tile_id)
@@ -241,6 +158,15 @@ class TreeSource:
                     content = folder.read(file, bytes_max=TILE_BYTES_MAX)
                     facts = lines.find(tile_id)
                     yield ArchivedTile(tile_id=tile_id, content=content, facts=facts)
+
+    @contextmanager
+    def _open_facts(self, source: str, of_all: TileFacts) -> Iterator[TileFactsReader]:
+        with Directory.open_root(self.root, FileCalls()) as folder:
+            found = folder.find_file(FACTS_FILE)
+        with nullcontext() if found is None else os.fdopen(found.fd, "rb") as file:
+            yield TileFactsReader(
+                file=file, place=self.root / FACTS_FILE, source=source, of_all=of_all
+            )
 
     def _walk_files(self, source: str) -> Iterator[tuple[CaptureFile, TileId | str]]:
         """Yield each file with its tile id, or with the reason why it has none."""

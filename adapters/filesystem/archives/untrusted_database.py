@@ -7,7 +7,7 @@ statement on: reading the schema is work too.
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -56,9 +56,9 @@ class UntrustedDatabase:
     _seconds_left: float = field(factory=lambda: SECONDS_MAX, init=False)
     _resumed_at_s: float = field(factory=time.monotonic, init=False)
 
-    def fetch_rows(self, query: str) -> Iterator[tuple[object, ...]]:
+    def fetch_rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         self._resumed_at_s = time.monotonic()
-        for row in self.connection.execute(query):
+        for row in self.connection.execute(query, values):
             self.check()
             self._steps_left += STEPS_A_ROW
             self._seconds_left += SECONDS_A_ROW - (time.monotonic() - self._resumed_at_s)
@@ -87,8 +87,13 @@ class UntrustedDatabase:
 
 
 @contextmanager
-def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator[UntrustedDatabase]:
-    """Open a file; raise errors of SQLite as ``ArchiveError``, of the disk as ``StorageError``."""
+def open_untrusted_database(
+    path: Path, label: str, check: Callable[[], object]
+) -> Iterator[UntrustedDatabase]:
+    """Open a file; raise errors of SQLite as ``ArchiveError``, of the disk as ``StorageError``.
+
+    ``label`` is the name of the format in errors.
+    """
     if not path.is_file():
         raise ArchiveError(path=str(path), problem="is not a file", remedy="check the path")
     # Not ``immutable``: SQLite would ignore a write-ahead log next to the file.
@@ -115,7 +120,7 @@ def open_untrusted_database(path: Path, check: Callable[[], object]) -> Iterator
                 problem=str(error),
                 remedy="the disk is failing: check it, then re-run",
             ) from error
-        raise archive_error(path, f"cannot be read as MBTiles: {error}") from error
+        raise archive_error(path, f"cannot be read as {label}: {error}") from error
 
 
 def _is_disk_error(error: sqlite3.Error) -> bool:

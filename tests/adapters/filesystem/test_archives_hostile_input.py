@@ -22,7 +22,7 @@ from tileferry.adapters.filesystem.archives import (
     MbtilesTarget,
     TreeSource,
     TreeTarget,
-    mbtiles,
+    sqlite_archive,
 )
 from tileferry.adapters.filesystem.archives import tree as tree_adapter
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
@@ -150,7 +150,7 @@ def test_view_with_recursion_or_unsafe_functions_is_rejected(file: Path, view: s
 
 
 def test_view_with_too_many_rows_is_aborted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mbtiles, "AREA_TILES_MAX", 500)
+    monkeypatch.setattr(sqlite_archive, "AREA_TILES_MAX", 500)
     source = create_mbtiles(
         file,
         "CREATE TABLE n (i)",

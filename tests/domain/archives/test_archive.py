@@ -34,20 +34,22 @@ def tile(zoom: int, x: int, y: int) -> TileId:
     return TileId(source="sat", zoom=zoom, x=x, y=y)
 
 
-def test_description_covers_all_zoom_levels() -> None:
+def test_description_has_the_bounds_of_the_highest_level() -> None:
     tally = ArchiveDescriptionBuilder()
     for place, kind in ((tile(1, 1, 0), "jpg"), (tile(2, 1, 1), "png"), (tile(2, 1, 0), "png")):
         tally.add(place, kind)
-    about = tally.build(name="area", attribution="© somebody")
+    about = tally.build(name="area", attribution="© somebody", licence="CC0")
+    assert about.credit == "© somebody, CC0"
     assert about.to_json() == {
         "name": "area",
         "format": "png",
-        "bounds": "-90.0000000,0.0000000,180.0000000,85.0511288",
-        "center": "45.0000000,42.5255644,1",
+        "bounds": "-90.0000000,0.0000000,0.0000000,85.0511288",
+        "center": "-45.0000000,42.5255644,1",
         "minzoom": "1",
         "maxzoom": "2",
         "type": "baselayer",
         "attribution": "© somebody",
+        "license": "CC0",
         "tiles": {"jpg": 1, "png": 2},
     }
     assert about.only_kind is None
@@ -111,7 +113,7 @@ def test_archive_format_is_chosen_by_suffix(name: str, expected: ArchiveFormat) 
 
 @pytest.mark.parametrize("name", ["area.zip", "area.d", "area.mbtile", "area.tar.GZ", "a.v2"])
 def test_unknown_suffix_is_rejected(name: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"unknown suffix .* use \.mbtiles or \.pmtiles"):
+    with pytest.raises(InvalidValueError, match=r"unknown suffix .* use \.mbtiles, \.pm"):
         detect_format(name)
 
 

@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.archives import MemoryCache, collect_tiles, create_export_request, create_tile_id
+from support.archives import (
+    MemoryCache,
+    collect_tiles,
+    create_export_request,
+    create_tile_id,
+    list_others,
+)
 from support.disk_faults import CountedDisk
 
 from tileferry.adapters.filesystem.archives import (
+    GeopackageSource,
+    GeopackageTarget,
     MbtilesSource,
     MbtilesTarget,
     PmtilesSource,
     PmtilesTarget,
+    QgcSource,
+    QgcTarget,
     TreeSource,
     TreeTarget,
 )
@@ -30,11 +40,15 @@ TARGETS: dict[str, Target] = {
     "a": TreeTarget,
     "a.mbtiles": MbtilesTarget,
     "a.pmtiles": PmtilesTarget,
+    "a.gpkg": GeopackageTarget,
+    "a.qgctiledb": QgcTarget,
 }
 SOURCES: dict[str, Callable[[Path], ArchiveReader]] = {
     "a": TreeSource,
     "a.mbtiles": MbtilesSource,
     "a.pmtiles": PmtilesSource,
+    "a.gpkg": GeopackageSource,
+    "a.qgctiledb": QgcSource,
 }
 
 
@@ -128,7 +142,7 @@ def test_path_that_is_not_an_archive_of_the_format_is_not_replaced(
             create_export_request(), TARGETS[name](path=path, replace=True)
         )
     assert read_all_files(path) == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert list_others(tmp_path, path) == []
 
 
 def test_archive_of_another_format_is_not_replaced(cache: MemoryCache, tmp_path: Path) -> None:
@@ -163,7 +177,7 @@ def test_empty_path_or_foreign_archive_can_be_replaced(
     make(path)
     cache.create_exporter().export(create_export_request(), TARGETS[name](path=path, replace=True))
     assert count_tiles(name, path) == 4
-    assert list(tmp_path.iterdir()) == [path]
+    assert list_others(tmp_path, path) == []
 
 
 # What appears late
@@ -204,7 +218,7 @@ def test_path_created_during_publish_is_not_overwritten(
             create_export_request(), TARGETS[name](path=path, replace=replace, calls=calls)
         )
     assert read_all_files(path).popitem()[1] in {b"precious", b"dear"}
-    assert list(tmp_path.iterdir()) == [path]
+    assert list_others(tmp_path, path) == []
 
 
 def test_archive_created_concurrently_is_not_overwritten(
@@ -231,7 +245,7 @@ def test_publish_works_without_hard_link_support(
     target = TARGETS[name](path=path, calls=FileCalls(link=no_link))
     cache.create_exporter().export(create_export_request(), target)
     assert count_tiles(name, path) == 4
-    assert list(tmp_path.iterdir()) == [path]
+    assert list_others(tmp_path, path) == []
 
 
 # Two at once
@@ -287,7 +301,7 @@ def test_removed_draft_folder_is_recreated(
     )
     assert opened
     assert count_tiles(name, path) == 4
-    assert list(tmp_path.iterdir()) == [path]
+    assert list_others(tmp_path, path) == []
 
 
 # What is said when the disk is full

@@ -91,7 +91,7 @@ def test_invalid_header_is_rejected() -> None:
     for content, problem in (
         (b"PMTiles\x02" + header[8:], "is not a PMTiles v3 header"),
         (header[:-1], "is not a PMTiles v3 header"),
-        (bytes(brotli), "compression other than gzip"),
+        (bytes(brotli), "compression of directories other than gzip"),
     ):
         with pytest.raises(InvalidValueError, match=problem):
             decode_header(content)

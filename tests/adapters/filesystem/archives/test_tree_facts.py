@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tileferry.adapters.filesystem.archives.tree import format_facts_line, parse_facts_line
+from tileferry.adapters.filesystem.archives.facts_lines import format_facts_line, parse_facts_line
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId
@@ -20,7 +20,7 @@ def test_tile_facts_round_trip_through_line() -> None:
     )
     line = format_facts_line(TILE, facts)
     assert line.endswith(b"}\n")
-    assert parse_facts_line(line, number=1, source="sat") == (TILE, facts)
+    assert parse_facts_line(line, place="tiles.jsonl, line 1", source="sat") == (TILE, facts)
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_tile_facts_round_trip_through_line() -> None:
 )
 def test_invalid_facts_line_is_rejected_with_line_number(line: bytes, problem: str) -> None:
     with pytest.raises(InvalidValueError, match=problem) as caught:
-        parse_facts_line(line, number=4, source="sat")
+        parse_facts_line(line, place="tiles.jsonl, line 4", source="sat")
     assert "line 4" in str(caught.value)

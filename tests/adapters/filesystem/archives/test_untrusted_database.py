@@ -203,7 +203,9 @@ def many_rows(tmp_path: Path) -> Path:
 
 def test_stop_is_checked_while_a_query_finds_no_rows(many_rows: Path) -> None:
     heard: list[int] = []
-    with untrusted_database.open_untrusted_database(many_rows, lambda: heard.append(1)) as database:
+    with untrusted_database.open_untrusted_database(
+        many_rows, "MBTiles", lambda: heard.append(1)
+    ) as database:
         assert list(database.fetch_rows("SELECT 1 FROM tiles WHERE tile_row < 0")) == []
     assert len(heard) > 20  # a step may take long, so it is asked for after few of them
 
@@ -214,7 +216,7 @@ def test_query_that_yields_no_row_in_time_is_aborted(
     monkeypatch.setattr(untrusted_database, "SECONDS_MAX", -1.0)
     with (
         pytest.raises(ArchiveError, match="takes too much work"),
-        untrusted_database.open_untrusted_database(many_rows, lambda: None) as database,
+        untrusted_database.open_untrusted_database(many_rows, "MBTiles", lambda: None) as database,
     ):
         list(database.fetch_rows("SELECT 1 FROM tiles WHERE tile_row < 0"))
 
@@ -227,7 +229,7 @@ def test_time_of_rows_that_come_slowly_adds_up(
     rows: list[object] = []
     with (
         pytest.raises(ArchiveError, match="takes too much work"),
-        untrusted_database.open_untrusted_database(many_rows, lambda: None) as database,
+        untrusted_database.open_untrusted_database(many_rows, "MBTiles", lambda: None) as database,
     ):
         rows += database.fetch_rows("SELECT tile_row FROM tiles")
     assert 0 < len(rows) < 2_000
@@ -270,7 +272,7 @@ def test_schema_with_a_long_comment_is_read_or_rejected_at_once(
     columns = "zoom_level, tile_column, tile_row, tile_data"
     source = create_mbtiles(file, f"CREATE TABLE tiles ({columns} /* {text}*/)")
     begun_s = time.monotonic()
-    assert source.is_mbtiles() == (size < 100_000)
+    assert source.is_readable() == (size < 100_000)
     assert time.monotonic() - begun_s < 2
 
 
@@ -281,7 +283,7 @@ def test_virtual_table_is_not_read_however_it_is_written(file: Path, blank: str)
         database.execute("PRAGMA writable_schema = ON")
         sql = f"{blank}CREATE{blank}VIRTUAL{blank}TABLE tiles USING fts5(zoom_level)"
         database.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'tiles'", [sql])
-    assert not MbtilesSource(file).is_mbtiles()
+    assert not MbtilesSource(file).is_readable()
 
 
 def test_views_of_views_do_not_grow_without_limit(file: Path) -> None:
