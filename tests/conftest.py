@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> int:
         if item.path.name == "test_demo.py":
             return 0
-        return 1 if item.path.parent.name == "e2e" else 2
+        is_slow = item.path.parent.name == "e2e" or item.path.name == "test_pages.py"
+        return 1 if is_slow else 2
 
     items.sort(key=order)
 

@@ -38,6 +38,7 @@ SPDX_IDS = {
 SPDX_IDS |= {name: name for name in ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT")}
 # Packages whose metadata does not say which licence it is: read in their licence files.
 READ_BY_HAND = {
+    "axe-playwright-python": "MIT AND MPL-2.0",
     "cligj": "BSD-3-Clause",
     "colorama": "BSD-3-Clause",
     "dependency-injector": "BSD-3-Clause",

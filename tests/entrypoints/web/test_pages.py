@@ -1,9 +1,15 @@
 """The pages in a real browser. They are in one module, because a browser takes a while to start."""
 
+import io
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from PIL import Image, ImageColor
+from support.browser_scripts import read_axe, read_maplibre
 from support.control_plane import (
     LEASE,
     W1,
@@ -14,16 +20,24 @@ from support.control_plane import (
     partition_key,
 )
 from support.download_operator import wait_until
-from support.web_site import RunningSite, give_up_tile
+from support.web_site import RunningSite, give_up_tile, serve_site
 from support.work_operator import fill_sink
 
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import TileId
+from tileferry.entrypoints.flight_report import make_flight_report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files of a folder, without a log."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def wait_for_truth(page: "Page", expression: str) -> None:
@@ -132,6 +146,104 @@ def test_what_if_is_simulated(site: RunningSite, page: "Page") -> None:
     result = page.get_by_role("status")
     result.get_by_text("40 calls succeeded, but would have been given up earlier.").wait_for()
     assert "1 attempt" in result.inner_text()
+
+
+PAGES = (
+    *("/map?flight=F7", "/flights", "/flights/F7", "/transfers", "/runs", "/runs/{run}"),
+    *(
+        "/partitions",
+        "/partitions?source=axe&customer=acme&query=city",
+        "/partitions/{key}",
+    ),
+    *("/giveups", "/audit", "/audit/verify", "/audit/replay?about={run}", "/health"),
+    "/policies?category=KV_GET&max_attempts=1",
+)
+
+
+def find_violations(page: "Page") -> list[str]:
+    """Return what axe-core finds in a page, and again of its colours in the dark theme."""
+    page.evaluate(read_axe())
+    found = []
+    for theme, options in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        asked = {"resultTypes": ["violations"], **options}
+        result = page.evaluate("options => axe.run(options)", asked)
+        found += [
+            f"{page.url}, {theme}: {one['impact']} {one['id']}: {one['nodes'][0]['html']}"
+            for one in result["violations"]
+        ]
+    return found
+
+
+@pytest.mark.usefixtures("retried_calls")
+def test_axe_finds_nothing_on_any_page(
+    site: RunningSite, page: "Page", web_work: ControlPlane
+) -> None:
+    key = partition_key(source="axe")
+    web_work.partitions.enqueue([acquire_work(key)], actor=Actor.OPERATOR)
+    (run,) = web_work.queue.claim(W1, limit=1, lease=LEASE, sources=["axe"])
+    failed = Verdict(run_id=run.run_id, outcome=VerdictOutcome.FAILED, reasons=["too few"])
+    web_work.control.process_result(run, failed, sealed=create_sealed(run, key))
+    web_work.submit_run(download_work("F1", "axe"))
+    give_up_tile(site.installation, TileId.parse("late/14/9751/5600"), "F21", "blurred")
+    violations = []
+    for path in PAGES:
+        page.goto(site.url + path.format(run=run.run_id, key=key))
+        violations += find_violations(page)
+    page.goto(f"{site.url}/runs?source=axe")
+    page.get_by_role("button", name="Cancel unfinished runs…").click()
+    page.get_by_label("Reason").wait_for()
+    violations += find_violations(page)  # the preview of a change
+    assert violations == []
+
+
+def test_report_of_a_flight_opens_from_a_file(
+    site: RunningSite, browser: "Browser", tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(make_flight_report(site.installation, "F7").render(), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url.partition(":")[0]))
+    page.goto(file.as_uri())
+    page.locator(".imagery image").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert find_violations(page) == []
+    assert {*loaded} <= {"file", "data"}
+    page.close()
+
+
+MAPLIBRE_PAGE = """<!DOCTYPE html><title>map</title><script src="maplibre.js"></script>
+<div id="map" style="position:fixed;inset:0"></div><script>
+const style = { version: 8, sources: { sat: { type: "raster", url: "%s", tileSize: 256 } },
+  layers: [{ id: "sat", type: "raster", source: "sat" }] };
+const map = new maplibregl.Map({ container: "map", style, center: [36.01, 50.005], zoom: 11,
+  fadeDuration: 0, attributionControl: false });
+map.once("idle", () => { document.title = "idle"; });
+</script>"""
+
+
+@pytest.mark.usefixtures("site")  # it has filled the cache
+def test_maplibre_of_another_site_shows_the_tiles(
+    browser: "Browser", shared_database_url: str, web_home: Path, tmp_path: Path
+) -> None:
+    handler = partial(QuietHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{other.server_port}"
+        with serve_site(web_home, shared_database_url, {"cors_origins": [origin]}) as open_site:
+            html = MAPLIBRE_PAGE % f"{open_site.url}/tiles/sat.json"
+            (tmp_path / "index.html").write_text(html)
+            (tmp_path / "maplibre.js").write_text(read_maplibre())
+            page = browser.new_page(viewport={"width": 300, "height": 300})
+            page.goto(origin)
+            page.wait_for_function("document.title === 'idle'", timeout=20_000)
+            with Image.open(io.BytesIO(page.screenshot())) as picture:
+                drawn = cast("tuple[int, ...]", picture.convert("RGB").getpixel((150, 150)))
+            page.close()
+        other.shutdown()
+    wanted = ImageColor.getrgb("#2b6777")  # the tile of level 10
+    assert all(abs(one - other) < 4 for one, other in zip(drawn, wanted, strict=True)), drawn
 
 
 def test_theme_is_remembered_by_the_server(site: RunningSite, page: "Page") -> None:
