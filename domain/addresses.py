@@ -29,6 +29,11 @@ def _is_ip_address(text: str) -> bool:
     return True
 
 
+def is_public_address(text: str) -> bool:
+    """Return whether the text is an IP address that anybody on the internet may have."""
+    return _is_ip_address(text) and ipaddress.ip_address(text).is_global
+
+
 def is_loopback(host: str) -> bool:
     """Return whether the host is this machine, so that traffic to it stays local."""
     if host == "localhost":

@@ -17,7 +17,7 @@ from tileferry.domain.errors import (
 from tileferry.domain.retry import RateLimited, Retryable
 from tileferry.domain.server_settings import ServerSettings
 from tileferry.domain.text import format_bytes, format_utc, printable
-from tileferry.domain.tiles import ProviderFault, classify_fault, fault_from_status
+from tileferry.domain.tiles import ProviderFault, TileId, classify_fault, fault_from_status
 from tileferry.domain.tiles.cache_binding import CacheFit
 
 PYTHON_MIN = (3, 11)
@@ -247,6 +247,14 @@ def report_rejected_key(error: SatelliteProviderError, server: str, key_origin: 
     found = f"{printable(server)} rejects the API key ({error.status})"
     cure = f"check the key, which came from {printable(key_origin)}"
     return failed("provider", found, cure, error=error)
+
+
+def report_absent_tiles(server: str, tiles: Sequence[TileId], setting: str) -> CheckResult:
+    """Report that a tile server has none of the tiles that it was asked for."""
+    names = ", ".join(f"{tile.zoom}/{tile.x}/{tile.y}" for tile in tiles)
+    found = f"{printable(server)} is reachable, but does not have the tile {names}"
+    cure = f"check {setting}; if it is right, name a tile that the server has in xyz.sample_tile"
+    return failed("provider", found, cure)
 
 
 def check_log(file: str, problem: str | None) -> CheckResult:

@@ -16,7 +16,7 @@ from tileferry.application.health_checks import HealthCheck, run_checks
 from tileferry.domain import health
 from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.health import CheckResult
-from tileferry.domain.tiles import BBox, ProviderFault, TileId
+from tileferry.domain.tiles import BBox, ProviderFault, TileId, TileServer
 from tileferry.entrypoints.audit_factories import build_alert_receivers, build_alert_rule
 from tileferry.entrypoints.cache_session import check_folder, find_folder_problem
 from tileferry.entrypoints.config import Config, load_config
@@ -216,7 +216,7 @@ class _HealthChecks:
         if server is None:
             yield self._check_listing(signs)
         else:
-            yield self._check_tile(server.template.host_and_port)
+            yield self._check_tiles(server)
         yield health.check_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.check_clock("provider's clock", now, signs.date)
@@ -235,19 +235,22 @@ class _HealthChecks:
                 status = error.status
         return health.check_provider_status(status, signs.server, self._key_origin)
 
-    def _check_tile(self, host: str) -> CheckResult:
-        """Request the zoom 0 tile; a server with a regional map may lack it."""
-        try:
-            self.installation.provider.fetch_tile(
-                TileId(source=self.config.source, zoom=0, x=0, y=0)
-            )
-        except SatelliteProviderError as error:
-            if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):
-                return health.report_rejected_key(error, host, self._key_origin)
-            if error.fault is not ProviderFault.NOT_FOUND:
-                raise
-            return health.ok("provider", f"{host} is reachable; it has no tile 0/0/0")
-        return health.ok("provider", f"{host} is reachable and serves images")
+    def _check_tiles(self, server: TileServer) -> CheckResult:
+        """Request tiles that the server should have; one that it serves is enough."""
+        host = server.template.host_and_port
+        absent: list[TileId] = []
+        for tile in server.list_samples(self.config.source):
+            try:
+                self.installation.provider.fetch_tile(tile)
+            except SatelliteProviderError as error:
+                if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):
+                    return health.report_rejected_key(error, host, self._key_origin)
+                if error.fault is not ProviderFault.NOT_FOUND:
+                    raise
+                absent.append(tile)
+            else:
+                return health.ok("provider", f"{host} is reachable and serves images")
+        return health.report_absent_tiles(host, absent, get_address_setting(self.config))
 
 
 def _find_write_problem(file: Path) -> str | None:

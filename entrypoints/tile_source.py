@@ -24,7 +24,7 @@ with import_on_call(globals()):
     from tileferry.adapters.system import SystemClock
     from tileferry.application.ports.provider import TileProvider
     from tileferry.domain.text import printable
-    from tileferry.domain.tiles import TileServer, TileTemplate
+    from tileferry.domain.tiles import TileServer
     from tileferry.entrypoints.config.loader import read_service_api_key
     from tileferry.entrypoints.config.xyz import build_tile_server
 
@@ -56,6 +56,7 @@ def build_provider_address(config: Config) -> ProviderAddress:
             timeout_s=c11.http_timeout_s,
             connections=c11.max_concurrent_requests,
             user_agent=build_user_agent(config.xyz.user_agent_contact),
+            plain_http_hosts=server.template.plain_http_hosts,
         )
     if c11.satellite_provider_url is None:
         raise InvalidValueError(
@@ -111,21 +112,21 @@ def suggest_access_settings(config: Config) -> str:
 
 def needs_key(config: Config) -> bool:
     """Return whether an API key is required: by a provider, or by a tile server's URL template."""
-    template = config.xyz.url_template
-    return template is None or TileTemplate(template).has_key
+    template = config.xyz.build_template()
+    return template is None or template.has_key
 
 
 def check_configured_key(config: Config) -> None:
     """Reject a key that cannot be sent in a request; the error names its origin."""
     key, template, file = (
         read_service_api_key(config.c11),
-        config.xyz.url_template,
+        config.xyz.build_template(),
         config.c11.service_api_key_file,
     )
     try:
         check_key(key)
         if template is not None:
-            TileTemplate(template).check_key(key)
+            template.check_key(key)
     except InvalidValueError as error:
         if file is None:
             raise

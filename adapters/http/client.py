@@ -1,6 +1,7 @@
 """An httpx client bound to one provider: address, TLS, headers, and their validation."""
 
 import ssl
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class ProviderAddress:
     """Timeout for connecting, and between two chunks of a response."""
     connections: int = field(default=8, validator=integer(1, 256))
     user_agent: str = field(factory=build_user_agent)
+    plain_http_hosts: tuple[str, ...] = ()
+    """Hosts in the local network that may be used over plain http, without a key."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -68,7 +71,8 @@ def new_client(
 
 def check_address(address: ProviderAddress) -> None:
     """Reject an address or a key that cannot be used safely."""
-    check_url(address.url)
+    is_open = address.service_api_key is None
+    check_url(address.url, plain_http_hosts=address.plain_http_hosts if is_open else ())
     if address.service_api_key is not None:
         check_key(address.service_api_key)
 
@@ -93,7 +97,7 @@ def create_tls_context(address: ProviderAddress) -> ssl.SSLContext:
     return context
 
 
-def check_url(url: str) -> None:
+def check_url(url: str, *, plain_http_hosts: Sequence[str] = ()) -> None:
     """Reject an invalid address, or one that would send the key unencrypted."""
     try:
         parsed = httpx.URL(url)
@@ -114,7 +118,8 @@ def check_url(url: str) -> None:
             problem="must contain only a host, a port and a path",
             remedy="set the key in TILEFERRY_C11_SERVICE_API_KEY, or in a file",
         )
-    if parsed.scheme == "http" and not is_loopback(parsed.host):
+    is_plain = parsed.scheme == "http" and parsed.host not in plain_http_hosts
+    if is_plain and not is_loopback(parsed.host):
         raise InvalidValueError(
             field="c11.satellite_provider_url",
             value=url,

@@ -182,8 +182,8 @@ class CurlTransport:
         }
 
     def build_url(self, path: str) -> str:
-        """Return the URL of a path, which may have a query."""
-        return f"{self._base}{path}"
+        """Return the URL of a path, which may have a query; a URL stays as it is."""
+        return f"{self._base}{path}" if path.startswith("/") else path
 
     def build_headers(self, added: Mapping[str, str] | None) -> list[str]:
         """Return the headers of a request."""
@@ -225,8 +225,6 @@ def _find_authorities(address: ProviderAddress) -> dict[int, object]:
     libcurl's wheel contains OpenSSL with the certificate paths of the system that built it.
     """
     create_tls_context(address)  # reports an invalid certificate file
-    if not address.url.lower().startswith("https:"):
-        return {}
     places = ssl.get_default_verify_paths()
     options: dict[int, object] = {}
     if places.capath:  # ``None`` if the folder does not exist

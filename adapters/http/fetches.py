@@ -15,6 +15,7 @@ from attrs import define, field
 from tileferry.adapters.http.curl_transfer import CurlTransfer
 from tileferry.adapters.http.curl_transport import CurlTransfers, CurlTransport
 from tileferry.adapters.http.errors import TRANSLATED, translate_error
+from tileferry.adapters.http.responses import find_redirect
 from tileferry.adapters.http.session import ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse
 from tileferry.application.ports.provider import (
@@ -25,6 +26,7 @@ from tileferry.application.ports.provider import (
     TileRequest,
     UnchangedTile,
 )
+from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import TileId
 
 TileTransport: TypeAlias = Transport | CurlTransport
@@ -44,7 +46,10 @@ class TileCalls(Protocol):
         ...
 
     def build_target(self, request: TileRequest) -> tuple[str, Mapping[str, str] | None]:
-        """Return the path of a tile, with its query, and the headers of a conditional request."""
+        """Return the path of a tile, with its query, and the headers of a conditional request.
+
+        Raises ``SatelliteProviderError`` if the provider cannot have the tile.
+        """
         ...
 
     def read_tile(
@@ -96,8 +101,10 @@ class CurlTileFetches:
     _calls: TileCalls
     _lane: CurlTransport
     _transfers: CurlTransfers = field(init=False)
-    _later: list[tuple[float, int, TileRequest]] = field(factory=list, init=False)
-    """Requests that wait for the rate limit."""
+    _later: list[tuple[float, int, Callable[[], None]]] = field(factory=list, init=False)
+    """Sends the requests that wait for the rate limit."""
+    _refused: list[FetchOutcome] = field(factory=list, init=False)
+    """Requests that need not be sent."""
     _order: Iterator[int] = field(factory=count, init=False)
 
     @_transfers.default
@@ -106,33 +113,62 @@ class CurlTileFetches:
 
     def start(self, request: TileRequest) -> None:
         """Begin to fetch a tile, after waiting for the rate limit."""
-        wait_s = self._calls.take_turn()
-        if wait_s > 0:
-            heappush(self._later, (time.monotonic() + wait_s, next(self._order), request))
-        else:
-            self.send(request)
+        send = self._prepare(request)
+        if send is not None:
+            self._take_turn(send)
 
     def send(self, request: TileRequest) -> None:
         """Begin to fetch a tile now."""
-        path, headers = self._calls.build_target(request)
-        lane = self._lane
-        url, limits = lane.build_url(path), self._calls.session.limits
-        self._transfers.start(request, url, limits, lane.build_headers(headers))
+        send = self._prepare(request)
+        if send is not None:
+            send()
+
+    def _prepare(self, request: TileRequest) -> Callable[[], None] | None:
+        """Return what sends a request, or ``None`` if the provider cannot have the tile."""
+        try:
+            path, headers = self._calls.build_target(request)
+        except SatelliteProviderError as error:
+            self._refused.append((request, error))
+            return None
+        return partial(self._send, request, self._lane.build_url(path), headers)
+
+    def _take_turn(self, send: Callable[[], None]) -> None:
+        wait_s = self._calls.take_turn()
+        if wait_s > 0:
+            heappush(self._later, (time.monotonic() + wait_s, next(self._order), send))
+        else:
+            send()
+
+    def _send(
+        self, request: TileRequest, url: str, headers: Mapping[str, str] | None, hops: int = 0
+    ) -> None:
+        token, limits = (request, headers, hops), self._calls.session.limits
+        self._transfers.start(token, url, limits, self._lane.build_headers(headers))
 
     def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
         """Return the tiles and errors that have arrived."""
         if self._later:
             now_s = time.monotonic()
             while self._later and self._later[0][0] <= now_s:
-                self.send(heappop(self._later)[2])
+                heappop(self._later)[2]()
             if self._later:
                 timeout_s = min(timeout_s, self._later[0][0] - now_s)
-        return [self._read(transfer) for transfer in self._transfers.wait(timeout_s)]
+        if self._refused:
+            refused, self._refused = self._refused, []
+            return refused
+        ended = self._transfers.wait(timeout_s)
+        return [outcome for transfer in ended if (outcome := self._read(transfer)) is not None]
 
-    def _read(self, transfer: CurlTransfer) -> FetchOutcome:
-        request = transfer.token
-        assert isinstance(request, TileRequest)  # noqa: S101  # set by ``send``
+    def _read(self, transfer: CurlTransfer) -> FetchOutcome | None:
+        """Return the result of a transfer, or ``None`` if it continues elsewhere."""
+        assert isinstance(transfer.token, tuple)  # noqa: S101  # set by ``_send``
+        request, headers, hops = transfer.token
         calls = self._calls
+        redirected = find_redirect(transfer, calls.session.limits, hops)
+        if redirected is not None:
+            self._transfers.release(transfer)
+            self._take_turn(partial(self._send, request, redirected, headers, hops + 1))
+            return None
         result: FetchResult
         try:
             transfer.check_answered()

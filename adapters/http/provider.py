@@ -131,7 +131,7 @@ class HttpTileProvider:
         self, tile_id: TileId, answer: TransportResponse, started_s: float
     ) -> FetchedTile:
         """Return the tile in a response, with the data in its headers."""
-        content, digest = self.session.read_tile(answer, started_s)
+        content, digest, _ = self.session.read_tile(answer, started_s)
         resolution = answer.header("x-resolution-m-per-px")
         produced_at = answer.header("x-produced-at")
         try:

@@ -3,20 +3,23 @@
 import base64
 import binascii
 import re
+import zlib
 from datetime import UTC, datetime
 from hashlib import sha256, sha512
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpx
 
 from tileferry.adapters.http.transport import Chunk, ResponseLimits, TransportResponse
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import ResponseSchemaError, SatelliteProviderError
-from tileferry.domain.redaction import redact_excerpt
+from tileferry.domain.redaction import redact_excerpt, redact_likely_keys
 from tileferry.domain.retry import parse_retry_after
 from tileferry.domain.text import printable
 from tileferry.domain.tiles import (
+    Picture,
     PictureError,
     PictureFlaw,
     ProviderFault,
@@ -31,6 +34,13 @@ _ERROR_BODY_BYTES = 16 * 1024
 EXCERPT_S = 2.0
 _DIGEST = re.compile(r"(sha-256|sha-512) *= *:([A-Za-z0-9+/=]{1,128}):", re.IGNORECASE)
 _NAMED = re.compile(r"(?:sha-256|sha-512) *=", re.IGNORECASE)
+_GZIP_OR_ZLIB = 32 + 15
+_CODINGS = {"gzip", "x-gzip", "deflate"}
+_UNLABELLED = {"", "application/octet-stream", "binary/octet-stream"}
+_REDIRECTS_MAX = 3
+_REDIRECT_STATUSES = {301, 302, 303, 307, 308}
+_LOCATION = re.compile(r"[!-\[\]-~]{1,2000}", re.ASCII)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _PICTURE_FAULTS = {
     PictureFlaw.CUT: ProviderFault.TRUNCATED,
     PictureFlaw.DAMAGED: ProviderFault.DAMAGED,
@@ -45,9 +55,9 @@ def read_body(
     clock: Clock,
     started_s: float,
 ) -> bytes:
-    """Return the body; it has exactly the declared length and at most ``bytes_max`` bytes."""
+    """Return the body, decoded; it has the declared length, and at most ``bytes_max`` bytes."""
     url = answer.url
-    _check_encoding(answer)
+    _check_encoding(answer, limits)
     declared = _parse_content_length(answer, url)
     if declared is not None and declared > bytes_max:
         raise _too_large_error(url, declared, bytes_max)
@@ -68,7 +78,29 @@ def read_body(
             url=url,
             fault=ProviderFault.TRUNCATED,
         )
-    return b"".join(parts)
+    content = b"".join(parts)
+    return _decompress(url, content, bytes_max) if _get_encoding(answer) else content
+
+
+def _decompress(url: str, content: bytes, bytes_max: int) -> bytes:
+    """Return the content of a gzip or zlib stream, whose checksum proves that it is whole."""
+    reader = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
+    try:
+        plain = reader.decompress(content, bytes_max + 1)
+    except zlib.error as error:
+        raise SatelliteProviderError(
+            reason=f"the compressed response is damaged: {error}",
+            url=url,
+            fault=ProviderFault.DAMAGED,
+        ) from None
+    if len(plain) > bytes_max:
+        raise _too_large_error(url, len(plain), bytes_max)
+    if not reader.eof or reader.unused_data:
+        problem = "ends too early" if not reader.eof else "has data after its end"
+        raise SatelliteProviderError(
+            reason=f"the compressed response {problem}", url=url, fault=ProviderFault.TRUNCATED
+        )
+    return plain
 
 
 def merge_parts(parts: list[Any], merged: int) -> int:
@@ -100,8 +132,9 @@ def read_excerpt(answer: TransportResponse, *, secret: str, clock: Clock) -> str
     return printable(redact_excerpt(text, secret))
 
 
-def check_tile(answer: TransportResponse, content: bytes) -> bytes:
-    """Return the sha256 of a tile; reject content that contradicts its headers or is not whole.
+def check_tile(answer: TransportResponse, content: bytes) -> tuple[bytes, Picture]:
+    """Return the sha256 of a tile and what its image is; reject content that contradicts its
+    headers or is not whole.
 
     A length or a digest proves that what was sent has arrived. The end of a connection proves
     nothing, and neither does a digest that is not computed. So the image must be whole as well.
@@ -112,9 +145,10 @@ def check_tile(answer: TransportResponse, content: bytes) -> bytes:
             reason=f"the response {problem}", url=answer.url, fault=ProviderFault.TRUNCATED
         )
     digest = sha256(content).digest()
-    _check_digest(answer, content, digest)
+    if not _get_encoding(answer):  # else it is the digest of the compressed form
+        _check_digest(answer, content, digest)
     try:
-        inspect_picture(content)
+        picture = inspect_picture(content)
     except PictureError as error:
         if error.flaw is PictureFlaw.UNFIT:
             raise _schema_error(answer.url, error.field, error.problem) from None
@@ -122,7 +156,7 @@ def check_tile(answer: TransportResponse, content: bytes) -> bytes:
         raise SatelliteProviderError(
             reason=f"the image {error.problem}", url=answer.url, fault=fault
         ) from None
-    return digest
+    return digest, picture
 
 
 def _check_digest(answer: TransportResponse, content: bytes, digest: bytes) -> None:
@@ -154,10 +188,23 @@ def check_content_type(answer: TransportResponse, *, family: str) -> None:
         raise _schema_error(answer.url, "Content-Type", f"{kind!r} is not {family}")
 
 
-def _check_encoding(answer: TransportResponse) -> None:
-    encoding = answer.header("content-encoding")
-    if encoding is not None and encoding.strip().lower() not in {"", "identity"}:
-        raise _schema_error(answer.url, "Content-Encoding", f"{encoding} was not requested")
+def check_tile_type(answer: TransportResponse, limits: ResponseLimits) -> None:
+    """Reject a media type that a tile cannot have; the content decides what it is."""
+    kind = (answer.header("content-type") or "").partition(";")[0].strip().lower()
+    if not (limits.is_plain_server and kind in _UNLABELLED):
+        check_content_type(answer, family="image/")
+
+
+def _get_encoding(answer: TransportResponse) -> str:
+    """Return the content coding; empty if there is none."""
+    coding = (answer.header("content-encoding") or "").strip().lower()
+    return "" if coding == "identity" else coding
+
+
+def _check_encoding(answer: TransportResponse, limits: ResponseLimits) -> None:
+    coding = _get_encoding(answer)
+    if coding and not (limits.is_plain_server and coding in _CODINGS):
+        raise _schema_error(answer.url, "Content-Encoding", f"{coding} was not requested")
 
 
 def count_useful_bytes(answer: TransportResponse, limits: ResponseLimits) -> int:
@@ -165,8 +212,8 @@ def count_useful_bytes(answer: TransportResponse, limits: ResponseLimits) -> int
     if answer.status != HTTPStatus.OK:
         return _ERROR_BODY_BYTES
     try:
-        check_content_type(answer, family="image/")
-        _check_encoding(answer)
+        check_tile_type(answer, limits)
+        _check_encoding(answer, limits)
     except SatelliteProviderError:
         return 0
     return limits.tile_bytes_max
@@ -232,7 +279,7 @@ def to_provider_error(
 ) -> SatelliteProviderError:
     """Return the error for an unsuccessful response, without the key."""
     return SatelliteProviderError(
-        reason=answer.reason.lower() or "refused",
+        reason=_describe_redirect(answer) or answer.reason.lower() or "refused",
         url=answer.url,
         status=answer.status,
         body_excerpt=read_excerpt(answer, secret=secret, clock=clock),
@@ -243,3 +290,40 @@ def to_provider_error(
             cap_s=RETRY_AFTER_S_MAX,
         ),
     )
+
+
+def find_redirect(answer: TransportResponse, limits: ResponseLimits, hops: int) -> str | None:
+    """Return the URL to follow after ``hops`` redirects, or ``None``.
+
+    Only plain tile servers may redirect, and only to themselves: the URL has the address of the
+    request, not the one in the response.
+    """
+    if answer.status not in _REDIRECT_STATUSES or not limits.is_plain_server:
+        return None
+    location = answer.header("location") or ""
+    if hops >= _REDIRECTS_MAX or not _LOCATION.fullmatch(location):
+        return None
+    try:
+        own, target = urlsplit(answer.url), urlsplit(urljoin(answer.url, location))
+        is_same = _get_origin(own) == _get_origin(target) and "@" not in target.netloc
+    except ValueError:  # an invalid port or address
+        return None
+    query = f"?{target.query}" if target.query else ""
+    return f"{own.scheme}://{own.netloc}{target.path or '/'}{query}" if is_same else None
+
+
+def _get_origin(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or _DEFAULT_PORTS.get(url.scheme)
+
+
+def _describe_redirect(answer: TransportResponse) -> str | None:
+    """Return where a response redirects to, without what may be a key."""
+    location = answer.header("location")
+    if not location or answer.status not in _REDIRECT_STATUSES:
+        return None
+    try:
+        target = urlsplit(urljoin(answer.url, location))
+        place = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
+    except ValueError:
+        return "redirects to an invalid address"
+    return f"redirects to {printable(redact_likely_keys(place))}"

@@ -10,13 +10,15 @@ from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.deadlines import call_within
 from tileferry.adapters.http.errors import call_translating_errors
 from tileferry.adapters.http.responses import (
-    check_content_type,
     check_tile,
+    check_tile_type,
+    find_redirect,
     read_body,
     to_provider_error,
 )
 from tileferry.adapters.http.transport import ResponseLimits, Transport, TransportResponse
 from tileferry.application.ports.clock import Clock
+from tileferry.domain.tiles import Picture
 
 Result = TypeVar("Result")
 _OK = 200
@@ -48,14 +50,18 @@ class ProviderSession:
         ``unless`` are the headers of a conditional request: ``read`` may then get a 304.
         """
 
-        def call() -> Result:
+        def call(target: str, parameters: Mapping[str, str] | None, hops: int = 0) -> Result:
             started_s = self.clock.monotonic()
-            with lane.get(path, query, unless) as answer:
-                self.check_status(answer, is_conditional=unless is not None)
-                return read(answer, started_s)
+            with lane.get(target, parameters, unless) as answer:
+                found = find_redirect(answer, self.limits, hops)
+                if found is None:
+                    self.check_status(answer, is_conditional=unless is not None)
+                    return read(answer, started_s)
+            return call(found, None, hops + 1)
 
         # A response in small pieces can take unlimited time; it is reported as slow before this.
-        bounded = partial(call_within, self.limits.deadline_s + _LEEWAY_S, call)
+        deadline_s = self.limits.deadline_s + _LEEWAY_S
+        bounded = partial(call_within, deadline_s, partial(call, path, query))
         return call_translating_errors(bounded, url, secret=self.secret)
 
     def check_status(self, answer: TransportResponse, *, is_conditional: bool) -> None:
@@ -70,8 +76,11 @@ class ProviderSession:
             answer, bytes_max=bytes_max, limits=self.limits, clock=self.clock, started_s=started_s
         )
 
-    def read_tile(self, answer: TransportResponse, started_s: float) -> tuple[bytes, bytes]:
-        """Return the bytes of a tile that is whole, and their sha256."""
-        check_content_type(answer, family="image/")
+    def read_tile(
+        self, answer: TransportResponse, started_s: float
+    ) -> tuple[bytes, bytes, Picture]:
+        """Return the bytes of a tile that is whole, their sha256, and what the image is."""
+        check_tile_type(answer, self.limits)
         content = self.read_body(answer, started_s, self.limits.tile_bytes_max)
-        return content, check_tile(answer, content)  # here, where download threads run in parallel
+        # Checked here, where download threads run in parallel.
+        return content, *check_tile(answer, content)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from threading import Lock
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tileferry.adapters.http.client import mask_secret
 from tileferry.adapters.http.fetches import TileTransport, fetch_tile, open_fetches
@@ -16,10 +16,12 @@ from tileferry.application.ports.provider import (
     TileRequest,
     UnchangedTile,
 )
-from tileferry.domain.redaction import redact_likely_keys
+from tileferry.domain.errors import SatelliteProviderError
+from tileferry.domain.redaction import redact_key, redact_likely_keys
 from tileferry.domain.tiles import (
     BBox,
     ListingPage,
+    ProviderFault,
     RequestSpacing,
     TileCoverage,
     TileId,
@@ -51,7 +53,8 @@ class XyzTileProvider:
 
     @session.default
     def _make_session(self) -> ProviderSession:
-        return ProviderSession(clock=self.clock, limits=self.limits, secret=self.api_key)
+        limits = evolve(self.limits, is_plain_server=True)
+        return ProviderSession(clock=self.clock, limits=limits, secret=self.api_key)
 
     @_spacing.default
     def _make_spacing(self) -> RequestSpacing:
@@ -95,14 +98,20 @@ class XyzTileProvider:
         return wait_s
 
     def build_target(self, request: TileRequest) -> tuple[str, dict[str, str] | None]:
-        """Return the path of a tile, with its query, and the headers of a conditional request."""
-        path = self.server.template.build_path(request.tile_id, key=self.api_key)
-        return path, None if request.unless is None else _build_condition(request.unless)
+        """Return the URL of a tile, and the headers of a conditional request."""
+        absence = self.server.find_absence(request.tile_id)
+        if absence is not None:
+            raise SatelliteProviderError(
+                reason=absence,
+                url=self.describe_url(request.tile_id),
+                fault=ProviderFault.NOT_FOUND,
+            )
+        url = self.server.template.build_url(request.tile_id, key=self.api_key)
+        return url, None if request.unless is None else _build_condition(request.unless)
 
     def describe_url(self, tile_id: TileId) -> str:
         """Return the URL of a tile, without keys."""
-        template = self.server.template
-        return redact_likely_keys(f"{template.origin}{template.build_path(tile_id)}")
+        return redact_likely_keys(self.server.template.build_url(tile_id))
 
     def read_tile(
         self, tile_id: TileId, answer: TransportResponse, started_s: float
@@ -110,10 +119,11 @@ class XyzTileProvider:
         """Return the tile in a response, with what identifies its version."""
         if answer.status == NOT_MODIFIED:
             return UnchangedTile(tile_id=tile_id)
-        content, digest = self.session.read_tile(answer, started_s)
+        content, digest, picture = self.session.read_tile(answer, started_s)
         return FetchedTile(
             tile_id=tile_id,
             content=content,
+            resolution_m_per_px=self.server.compute_resolution(tile_id, picture.width_px),
             sha256=digest,
             validators=TileValidators.from_headers(
                 *(self._get_validator(answer, name) for name in ("etag", "last-modified"))
@@ -123,7 +133,7 @@ class XyzTileProvider:
     def _get_validator(self, answer: TransportResponse, name: str) -> str | None:
         """Return a header, unless it repeats the key: it will be stored."""
         text = answer.header(name)
-        return None if text and self.api_key and self.api_key in text else text
+        return None if text and redact_key(text, self.api_key) != text else text
 
 
 def _build_condition(unless: TileValidators) -> dict[str, str]:

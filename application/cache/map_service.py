@@ -43,7 +43,7 @@ class MapTile:
     found: FoundTile
     content: bytes
     kind: str
-    """``png``, ``jpg`` or ``webp``; ``bin`` for any other content."""
+    """``png``, ``jpg``, ``webp`` or ``avif``; ``bin`` for any other content."""
 
 
 @frozen(kw_only=True)

@@ -71,7 +71,7 @@ _DESCRIPTION_FIELDS = {"name", "format", "bounds", "center", "minzoom", "maxzoom
 
 
 def detect_tile_kind(content: bytes) -> str:
-    """Return ``png``, ``jpg`` or ``webp``, or ``bin`` for any other content."""
+    """Return ``png``, ``jpg``, ``webp`` or ``avif``, or ``bin`` for any other content."""
     try:
         return detect_image_kind(content)
     except InvalidValueError:

@@ -11,6 +11,7 @@ from attrs import field, frozen, validators
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.tiles.gates import FUTURE_TOLERANCE
+from tileferry.domain.tiles.limits import TILE_PX
 from tileferry.domain.tiles.mercator import tile_bounds
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import NAME_CHARS_MAX, aware, is_name, positive
@@ -19,7 +20,6 @@ FACTS_FILE = "metadata.json"
 FACTS_BYTES_MAX = 65_536
 _EARTH_M = 40_075_016.686
 """The length of the equator in Web Mercator."""
-_TILE_PX = 256
 _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _FILE = re.compile(r"(0|[1-9][0-9]{0,9})\.[A-Za-z0-9]{1,8}", re.ASCII)
@@ -73,11 +73,11 @@ def check_captured_at(moment: datetime, *, now: datetime) -> None:
         )
 
 
-def compute_ground_resolution(tile: TileId) -> float:
-    """Return metres per pixel at the centre of a tile of 256 pixels."""
+def compute_ground_resolution(tile: TileId, tile_px: int = TILE_PX) -> float:
+    """Return metres per pixel at the centre of a tile with sides of ``tile_px`` pixels."""
     box = tile_bounds(tile)
     latitude = math.radians((box.north + box.south) / 2)
-    return _EARTH_M * math.cos(latitude) / (_TILE_PX << tile.zoom)
+    return _EARTH_M * math.cos(latitude) / (tile_px << tile.zoom)
 
 
 @frozen(kw_only=True)

@@ -6,6 +6,8 @@ AREA_TILES_MAX = 50_000_000
 """About 6 MB as a bit set and 1 TB of imagery. A larger area is certainly a mistake."""
 BATCH_TILES_MAX = 1_000
 MIN_M_PER_PX = 0.5
+TILE_PX = 256
+"""The usual side of a tile."""
 REQUESTS_PER_S_MIN = 0.01
 REQUESTS_PER_S_MAX = 100.0
 REQUESTS_PER_S = 5.0

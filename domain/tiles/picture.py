@@ -15,6 +15,7 @@ from zlib import crc32
 from attrs import define, frozen
 
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles.avif import AvifCutError, AvifError, AvifTrailingError, read_avif
 from tileferry.domain.tiles.limits import TILE_BYTES_MAX
 
 SIDE_PX_MAX = 4_096
@@ -26,8 +27,11 @@ _KINDS = (
     (re.compile(re.escape(_PNG)), "png"),
     (re.compile(re.escape(_JPEG)), "jpg"),
     (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "webp"),
+    (re.compile(rb".{4}ftyp(?:avif|.{8}(?:.{4})*?avif)", re.DOTALL), "avif"),
 )
 _WEBP_HEAD_BYTES = 12
+_KIND_BYTES = 64
+_TRAILING = "has data after the end of the image"
 # Image data is not searched: there, these characters occur by chance.
 _MARKUP = re.compile(rb"<(?:script|html|svg|iframe)[\s>/]|<!doctype\s|<\?php\s", re.IGNORECASE)
 
@@ -55,13 +59,16 @@ class Picture:
     """What the header of an image says."""
 
     kind: str
-    """``png``, ``jpg`` or ``webp``."""
+    """``png``, ``jpg``, ``webp`` or ``avif``."""
     width_px: int
     height_px: int
 
 
 def detect_image_kind(content: bytes) -> str:
-    """Return ``png``, ``jpg`` or ``webp`` from the first bytes; raise for any other content."""
+    """Return the format from the first bytes: ``png``, ``jpg``, ``webp`` or ``avif``.
+
+    Raises for any other content.
+    """
     if not content:
         raise PictureError(
             field="content", value="0 bytes", problem="is empty", flaw=PictureFlaw.CUT
@@ -71,12 +78,12 @@ def detect_image_kind(content: bytes) -> str:
             field="content", value=f"over {TILE_BYTES_MAX} bytes", problem="is too large for a tile"
         )
     for beginning, kind in _KINDS:
-        if beginning.match(content):
+        if beginning.match(content, 0, _KIND_BYTES):
             return kind
     raise PictureError(
         field="content",
         value=f"{len(content)} bytes",
-        problem="is not a PNG, JPEG or WebP image",
+        problem="is not a PNG, JPEG, WebP or AVIF image",
         flaw=PictureFlaw.CUT if _is_beginning(content) else PictureFlaw.UNFIT,
     )
 
@@ -101,6 +108,8 @@ def inspect_picture(content: bytes) -> Picture:
 def _is_beginning(content: bytes) -> bool:
     if len(content) < _WEBP_HEAD_BYTES and content[:4] == _RIFF[: len(content)]:
         return _WEBP.startswith(content[8:])
+    if content[:3] == bytes(3)[: len(content)] and b"ftyp".startswith(content[4:8]):
+        return len(content) < max(content[3:4], default=_KIND_BYTES)  # the length of this box
     return _PNG.startswith(content) or _JPEG.startswith(content)
 
 
@@ -129,7 +138,7 @@ class _Reader:
 
     def check_end(self, end: int) -> None:
         if end != len(self.content):
-            self.refuse("has data after the end of the image")
+            self.refuse(_TRAILING)
 
     def check_metadata(self, start: int, end: int) -> None:
         """Refuse text that makes a browser run the image as a page or a script."""
@@ -302,8 +311,25 @@ _WEBP_SIDES: dict[bytes, Callable[[bytes], _Side | None]] = {
     b"VP8L": _read_lossless_side,
     b"VP8X": _read_canvas_side,
 }
+
+
+def _inspect_avif(reader: _Reader) -> _Side:
+    try:
+        width_px, height_px, others = read_avif(reader.content)
+    except AvifCutError:
+        reader.refuse("is incomplete", PictureFlaw.CUT)
+    except AvifTrailingError:
+        reader.refuse(_TRAILING)
+    except AvifError as error:
+        reader.refuse_damaged(f"{error}")
+    for box in others:
+        reader.check_metadata(box.start, box.end)
+    return width_px, height_px
+
+
 _INSPECTORS: dict[str, Callable[[_Reader], _Side]] = {
     "png": _inspect_png,
     "jpg": _inspect_jpeg,
     "webp": _inspect_webp,
+    "avif": _inspect_avif,
 }

@@ -4,9 +4,10 @@ from datetime import UTC, date, datetime, time
 from hashlib import sha256
 from itertools import islice
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
+from tileferry.domain.tiles.bbox import LON_MAX, WORLD, BBox
 from tileferry.domain.tiles.capture import compute_ground_resolution
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.download import TileSummary
@@ -15,11 +16,13 @@ from tileferry.domain.tiles.limits import (
     ESTIMATED_TILE_BYTES,
     REQUESTS_PER_S,
     TILE_BYTES_MAX,
+    TILE_PX,
     TILES_PER_DOWNLOAD,
 )
 from tileferry.domain.tiles.listing import ListingPage
+from tileferry.domain.tiles.mercator import tile_at
 from tileferry.domain.tiles.request_limits import RequestSpacing
-from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
 from tileferry.domain.tiles.tile_template import TileTemplate
 from tileferry.domain.validation import instance, integer, text
 
@@ -113,19 +116,61 @@ class TileServer:
         default=TILES_PER_DOWNLOAD, validator=integer(1, AREA_TILES_MAX)
     )
     spacing: RequestSpacing = field(factory=lambda: RequestSpacing(max_per_s=REQUESTS_PER_S))
+    zooms: range = range(ZOOM_MAX + 1)
+    """The zoom levels that the server has."""
+    bounds: BBox | None = None
+    """Where it has tiles, by its own account, which may be wrong; ``None`` if it does not say."""
+    sample: TileId | None = None
+    """A tile that the server has, if the operator named one."""
 
     def check_permitted(self) -> None:
         """Raise if bulk downloads from this server are not permitted."""
-        check_bulk_policy(
-            self.template.host,
-            host_and_port=self.template.host_and_port,
-            acknowledged_for=self.acknowledged_for,
-        )
+        for host in self.template.hosts:
+            check_bulk_policy(
+                host,
+                host_and_port=self.template.host_and_port,
+                acknowledged_for=self.acknowledged_for,
+            )
 
     def compute_identity(self, key: str) -> str:
         """Return a hash that differs between servers, keys and imagery dates."""
         said = f"{self.template.text}|{self.imagery_date.isoformat()}|{key}"
+        if self.template.tile_px != TILE_PX:
+            said += f"|{self.template.tile_px}"
         return sha256(said.encode()).hexdigest()
+
+    def find_absence(self, tile: TileId) -> str | None:
+        """Return why the server cannot have a tile, or ``None`` if it may have it."""
+        if tile.zoom not in self.zooms:
+            return f"the server has zoom levels {self.zooms[0]} to {self.zooms[-1]} only"
+        return None
+
+    def list_samples(self, source: str) -> list[TileId]:
+        """Return tiles that the server should have, to find out whether it serves any.
+
+        The named one; else the tile of the whole world, and those in the middle of its bounds.
+        """
+        if self.sample is not None:
+            return [evolve(self.sample, source=source)]
+        box = self.bounds or WORLD
+        longitude = (box.west + box.width / 2 + LON_MAX) % (2 * LON_MAX) - LON_MAX
+        latitude = (box.south + box.north) / 2
+        first, last = self.zooms[0], self.zooms[-1]
+        levels = {first, (first + last) // 2, last} if self.bounds else {first}
+        samples = []
+        for zoom in sorted(levels):
+            x, y = tile_at(longitude, latitude, zoom)
+            samples.append(TileId(source=source, zoom=zoom, x=x, y=y))
+        return samples
+
+    def compute_resolution(self, tile: TileId, width_px: int) -> float | None:
+        """Return the resolution of an image, unless it is what the listing says.
+
+        A smaller image than usual is a placeholder, and says nothing about the imagery.
+        """
+        if width_px == self.template.tile_px or width_px < TILE_PX:
+            return None
+        return compute_ground_resolution(tile, width_px)
 
     def list_page(self, coverage: TileCoverage, cursor: str | None, *, source: str) -> ListingPage:
         """Return one page of all tiles of the area. The server may not have every one of them."""
@@ -148,7 +193,7 @@ class TileServer:
         return TileSummary(
             tile_id=tile,
             produced_at=datetime.combine(self.imagery_date, time(), UTC),
-            resolution_m_per_px=compute_ground_resolution(tile),
+            resolution_m_per_px=compute_ground_resolution(tile, self.template.tile_px),
             estimated_bytes=self.estimated_tile_bytes,
         )
 

@@ -24,7 +24,7 @@ def ingest_command(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Folder of tiles: z/x/y.png (or .jpg, .webp).",
+            help="Folder of tiles: z/x/y.png (or .jpg, .webp, .avif).",
             exists=True,
             file_okay=False,
         ),

@@ -9,7 +9,6 @@ from platformdirs import user_log_path
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import DOWNLOAD_SESSION_POLICY, REFILL_PER_S_MIN, RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET
-from tileferry.domain.tiles import TileTemplate
 from tileferry.domain.tiles.limits import BATCH_TILES_MAX, MIN_M_PER_PX, TILE_BYTES_MAX
 from tileferry.domain.validation import DURATION_MAX, integer, number
 from tileferry.entrypoints.config.audit import (
@@ -469,5 +468,5 @@ class Config:
         """The source name of downloaded tiles: as configured, or the default of the server."""
         if self.c11.source is not None:
             return self.c11.source
-        template = self.xyz.url_template
-        return PROVIDER_SOURCE if template is None else TileTemplate(template).source
+        server = self.xyz.build_template()
+        return PROVIDER_SOURCE if server is None else server.source

@@ -2,11 +2,12 @@
 
 from datetime import date
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
+from tileferry.domain.addresses import is_host, is_public_address
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
-from tileferry.domain.tiles import TileTemplate
+from tileferry.domain.tiles import TileId, TileTemplate
 from tileferry.domain.tiles.limits import (
     AREA_TILES_MAX,
     ESTIMATED_TILE_BYTES,
@@ -16,6 +17,7 @@ from tileferry.domain.tiles.limits import (
     TILE_BYTES_MAX,
     TILES_PER_DOWNLOAD,
 )
+from tileferry.domain.tiles.tile_template import SUBDOMAINS, TILE_SIDES_PX
 from tileferry.domain.validation import integer, number, parse_date
 from tileferry.entrypoints.config.fields import doc
 
@@ -23,11 +25,47 @@ with import_on_call(globals()):
     from tileferry.domain.tiles import RequestSpacing, TileServer
 
 _CONTACT_CHARS_MAX = 200
+SAMPLE_SOURCE = "sample"
 
 
-def _check_template(_instance: object, _attribute: object, template: str | None) -> None:
-    if template is not None:
-        TileTemplate(template)
+def _check_subdomains(_instance: object, _attribute: object, names: list[str]) -> None:
+    if not names or not all(map(is_host, names)):
+        raise InvalidValueError(
+            field="xyz.subdomains",
+            value=names,
+            problem="must be a list of host labels, such as a, b and c",
+        )
+
+
+def _check_tile_size(_instance: object, _attribute: object, side_px: int) -> None:
+    if side_px not in TILE_SIDES_PX:
+        raise InvalidValueError(
+            field="xyz.tile_size_px", value=side_px, problem="must be 256 or 512"
+        )
+
+
+def _check_plain_http_hosts(_instance: object, _attribute: object, hosts: list[str]) -> None:
+    for host in hosts:
+        if not is_host(host) or is_public_address(host):
+            raise InvalidValueError(
+                field="xyz.plain_http_hosts",
+                value=host,
+                problem="is not a host name, or an IP address of a local network",
+                remedy="name only hosts in your own network, without a port",
+            )
+
+
+def _check_sample_tile(_instance: object, _attribute: object, text: str) -> None:
+    _parse_sample_tile(text)
+
+
+def _parse_sample_tile(text: str) -> TileId:
+    try:
+        return TileId.parse(f"{SAMPLE_SOURCE}/{text}")
+    except InvalidValueError:
+        raise InvalidValueError(
+            field="xyz.sample_tile", value=text, problem="is not a tile, such as 14/9830/5544"
+        ) from None
 
 
 def _check_date(_instance: object, _attribute: object, text: str | None) -> None:
@@ -53,12 +91,32 @@ class XyzConfig:
 
     url_template: str | None = field(
         default=None,
-        validator=_check_template,
         metadata=doc(
-            "Address of a tile. `{-y}` instead of `{y}` counts rows from the south; `{api_key}` is "
-            "replaced by the API key of `c11`.",
+            "Address of a tile. `{-y}` instead of `{y}` counts rows from the south; `{q}` is the "
+            "quadkey; `{s}` or `{a-c}` is one of several servers; `{r}` is `@2x` for tiles of 512 "
+            "pixels; `{api_key}` is replaced by the API key of `c11`.",
             "https://tiles.example.org/{z}/{x}/{y}.png",
         ),
+    )
+    subdomains: list[str] = field(
+        factory=lambda: list(SUBDOMAINS),
+        validator=_check_subdomains,
+        metadata=doc("What `{s}` stands for."),
+    )
+    tile_size_px: int | None = field(
+        default=None,
+        validator=validators.optional(_check_tile_size),
+        metadata=doc("Side of a tile: 256 or 512; without it 512 for `@2x`, else 256.", 512),
+    )
+    plain_http_hosts: list[str] = field(
+        factory=list,
+        validator=_check_plain_http_hosts,
+        metadata=doc("Hosts in your own network that may be used over http, without a key."),
+    )
+    sample_tile: str | None = field(
+        default=None,
+        validator=validators.optional(_check_sample_tile),
+        metadata=doc("A tile that the server has; `doctor` requests it.", "14/9830/5544"),
     )
     attribution: str | None = field(
         default=None,
@@ -104,13 +162,29 @@ class XyzConfig:
         ),
     )
 
+    def __attrs_post_init__(self) -> None:
+        self.build_template()
+
+    def build_template(self) -> TileTemplate | None:
+        """Return the template, if there is one."""
+        if self.url_template is None:
+            return None
+        template = TileTemplate(
+            self.url_template,
+            subdomains=tuple(self.subdomains),
+            plain_http_hosts=tuple(host.lower() for host in self.plain_http_hosts),
+        )
+        side_px = self.tile_size_px
+        return template if side_px is None else evolve(template, tile_px=side_px)
+
 
 def build_tile_server(xyz: XyzConfig) -> TileServer:
     """Return the tile server; raise if a required setting is missing."""
+    _require(xyz, "url_template", "set it to the address of a tile, with {z}, {x} and {y}")
+    template = xyz.build_template()
+    assert template is not None  # noqa: S101  # for mypy
     return TileServer(
-        template=TileTemplate(
-            _require(xyz, "url_template", "set it to the address of a tile, with {z}, {x} and {y}")
-        ),
+        template=template,
         attribution=_require(
             xyz, "attribution", "set it to the attribution that the server's terms require"
         ),
@@ -122,6 +196,7 @@ def build_tile_server(xyz: XyzConfig) -> TileServer:
         estimated_tile_bytes=xyz.estimated_tile_bytes,
         max_tiles_per_download=xyz.max_tiles_per_download,
         spacing=RequestSpacing(max_per_s=xyz.max_requests_per_second),
+        sample=None if xyz.sample_tile is None else _parse_sample_tile(xyz.sample_tile),
     )
 
 

@@ -29,7 +29,12 @@ TILE_THREADS = 8
 BATCHES_MAX = 1
 """Concurrent batches; the other threads answer the jobs that a batch leaves."""
 BATCH_JOBS_MAX = 64
-CONTENT_TYPES = {"png": b"image/png", "jpg": b"image/jpeg", "webp": b"image/webp"}
+CONTENT_TYPES = {
+    "png": b"image/png",
+    "jpg": b"image/jpeg",
+    "webp": b"image/webp",
+    "avif": b"image/avif",
+}
 _OTHER = b"application/octet-stream"
 """Never a type that a browser would run or show as a page."""
 BLANK_QUERY = b"missing=blank"
@@ -37,7 +42,7 @@ BLANK_QUERY = b"missing=blank"
 _NOT_FOUND = 404
 _SEND_TIMEOUT_S = 60.0
 _PATH = re.compile(
-    r"/tiles/([a-z0-9][a-z0-9._-]*)/([0-9]{1,2})/([0-9]{1,7})/([0-9]{1,7})(?:\.(?:jpe?g|png|webp))?",
+    r"/tiles/([a-z0-9][a-z0-9._-]*)/([0-9]{1,2})/([0-9]{1,7})/([0-9]{1,7})(?:\.(?:jpe?g|png|webp|avif))?",
     re.ASCII,
 )
 _LAYER = re.compile(r"/tiles/([a-z0-9][a-z0-9._-]*)\.json", re.ASCII)

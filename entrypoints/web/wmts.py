@@ -18,7 +18,7 @@ PATH = "/wmts"
 _PLACE = ("layer", "tilematrixset", "tilematrix", "tilerow", "tilecol")
 _TILE = re.compile(
     rf"{PATH}/([a-z0-9][a-z0-9._-]*)/default/([A-Za-z0-9._-]+)/([0-9]{{1,2}})/([0-9]{{1,7}})/([0-9]{{1,7}})"
-    r"(?:\.(?:jpe?g|png|webp))?",
+    r"(?:\.(?:jpe?g|png|webp|avif))?",
     re.ASCII,
 )
 

@@ -245,7 +245,7 @@ def test_invalid_files_are_reported_and_others_ingested(
         ),
         ("15/19000/7.png", "content: is incomplete (got 'png, 63 bytes')"),
         ("15/19000/8.png", "content: has data after the end of the image (got 'png, 93 bytes')"),
-        ("15/19000/9.png", "content: is not a PNG, JPEG or WebP image (got '10 bytes')"),
+        ("15/19000/9.png", "content: is not a PNG, JPEG, WebP or AVIF image (got '10 bytes')"),
     ]
     assert len(find_log_messages(caplog, "c11.ingest.refused")) == 4
 

@@ -144,7 +144,7 @@ def test_example_tile_server_is_permitted() -> None:
     example = next(one for one in find_toml_examples() if "[tileferry.xyz]" in one)
     server = build_tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
     server.check_permitted()
-    assert server.template.host == "tiles.example.org"
+    assert server.template.hosts == ("tiles.example.org",)
 
 
 def test_hosts_forbidding_bulk_downloads_are_documented() -> None:

@@ -16,7 +16,7 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.health import CheckStatus
 from tileferry.domain.server_settings import ServerSettings
-from tileferry.domain.tiles import ProviderFault
+from tileferry.domain.tiles import ProviderFault, TileId
 from tileferry.domain.tiles.cache_binding import CacheFit
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -269,3 +269,12 @@ def test_read_only_servers_are_refused() -> None:
         evolve(STRONG, is_replica=True, is_read_only=True).check_writable()
     with pytest.raises(DatabaseError, match="default_transaction_read_only is on"):
         evolve(STRONG, is_read_only=True).check_writable()
+
+
+def test_tile_server_without_its_tiles_fails() -> None:
+    tiles = [TileId(source="s", zoom=zoom, x=0, y=0) for zoom in (0, 3)]
+    finding = health.report_absent_tiles("tiles.example.org", tiles, "xyz.url_template")
+    assert finding.verdict is CheckStatus.FAILED
+    assert finding.found.endswith("does not have the tile 0/0/0, 3/0/0")
+    assert finding.cure is not None
+    assert "xyz.url_template" in finding.cure

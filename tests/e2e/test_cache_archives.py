@@ -215,7 +215,7 @@ def test_foreign_archive_requires_produced_at(other_operator: ArchiveOperator) -
     assert (ran.code, ran.json["tiles_imported"], ran.json["entries_refused"]) == (3, 1, 2)
     assert [entry["place"] for entry in ran.json["refused"]] == ["99/1/1", "theirs/14/9501/5500"]
     shown = other_operator.run_in_process("cache", "import", "their.mbtiles", *said)
-    assert "is not a PNG, JPEG or WebP" in " ".join(shown.out.split())
+    assert "is not a PNG, JPEG, WebP or AVIF" in " ".join(shown.out.split())
     old = other_operator.run_in_process(
         "cache", "import", "their.mbtiles", "--produced-at", "2020-01-01T00:00:00Z", "--json"
     )

@@ -236,7 +236,7 @@ def test_area_over_tile_limit_is_rejected(
         ("IMAGERY_DATE", "yesterday", "xyz.imagery_date"),
         ("ATTRIBUTION", "", "xyz.attribution: is not set"),
         ("LICENCE", " ", "xyz.licence: is not set"),
-        ("URL_TEMPLATE", "https://{s}.example.org/{z}/{x}/{y}", "unknown placeholder, {s}"),
+        ("URL_TEMPLATE", "https://{S}.example.org/{z}/{x}/{y}", "unknown placeholder, {S}"),
         ("URL_TEMPLATE", "http://tiles.example.org/{z}/{x}/{y}", "over plain http"),
         ("MAX_REQUESTS_PER_SECOND", "1000", "xyz.max_requests_per_second"),
         ("USER_AGENT_CONTACT", "me\n(you)", "xyz.user_agent_contact"),
@@ -296,10 +296,13 @@ def test_doctor_checks_xyz_server(
         == f"{host} is reachable and serves images"
     )
     reference_provider.set_faults({"fault": "404", "tile": "0/0/0"})
-    assert (
-        find_doctor_finding(operator, "provider")["found"]
-        == f"{host} is reachable; it has no tile 0/0/0"
-    )
+    absent = find_doctor_finding(operator, "provider")
+    assert absent["verdict"] == "failed"
+    assert absent["found"] == f"{host} is reachable, but does not have the tile 0/0/0"
+    assert "xyz.sample_tile" in str(absent["cure"])
+    operator.settings["TILEFERRY_XYZ_SAMPLE_TILE"] = "3/4/2"
+    assert find_doctor_finding(operator, "provider")["verdict"] == "ok"
+    del operator.settings["TILEFERRY_XYZ_SAMPLE_TILE"]
     reference_provider.set_faults({"fault": "503", "tile": "0/0/0"})
     assert find_doctor_finding(operator, "provider")["verdict"] == "failed"
     operator.settings["TILEFERRY_XYZ_BULK_DOWNLOAD_ACKNOWLEDGED_FOR"] = "another.example"
@@ -335,8 +338,8 @@ def test_doctor_names_origin_of_rejected_xyz_key(
         "failed",
         f"check the key, which came from {variable}",
     )
-    operator.settings[variable] = "a/b"
-    assert "need escaping in a URL" in str(find_doctor_finding(operator, "key")["found"])
+    operator.settings[variable] = "a\x7fb"
+    assert "not allowed in a key" in str(find_doctor_finding(operator, "key")["found"])
 
 
 def test_worker_downloads_from_xyz_server_and_gives_up_upload(

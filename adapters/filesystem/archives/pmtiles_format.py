@@ -135,7 +135,7 @@ HEADER_BYTES = 127
 MAGIC = b"PMTiles\x03"
 _LAYOUT = struct.Struct("<8s11Q6B4iB2i")
 _GZIPPED, _PLAIN, _UNKNOWN = 2, 1, 0
-_KINDS = {"png": 2, "jpg": 3, "webp": 4}
+_KINDS = {"png": 2, "jpg": 3, "webp": 4, "avif": 5}
 _MIXED = 0
 _E7 = 10_000_000
 

@@ -112,7 +112,7 @@ def test_invalid_files_are_refused_and_the_rest_ingested(container: Container, c
     assert count_results(report) == (4, 0, 4)
     assert {file.path: file.problem.partition(" (")[0] for file in report.refused} == {
         "16/39001/22000.png": "content: is empty",
-        "16/39002/22000.png": "content: is not a PNG, JPEG or WebP image",
+        "16/39002/22000.png": "content: is not a PNG, JPEG, WebP or AVIF image",
         "16/39003/99999.png": "TileId.y: must be a whole number from 0 to 65535 at zoom 16",
         "readme.txt": "path: is not z/x/y.<ext>, such as 16/39000/22000.png",
     }

@@ -233,7 +233,7 @@ def test_invariant_42_half_a_picture_is_never_a_tile(header: str, fault: Provide
 @pytest.mark.parametrize(
     ("body", "fault", "said"),
     [
-        (b"<html>sorry</html>", ProviderFault.SCHEMA, "is not a PNG, JPEG or WebP image"),
+        (b"<html>sorry</html>", ProviderFault.SCHEMA, "is not a PNG, JPEG, WebP or AVIF image"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", ProviderFault.SCHEMA, "is not a PNG"),
         (b"GIF89a/*\1\0*/=1;alert(1)", ProviderFault.SCHEMA, "is not a PNG"),
         (PICTURE + b"<script>alert(1)</script>", ProviderFault.SCHEMA, "data after the end"),

@@ -82,7 +82,9 @@ def test_body_without_an_image_signature_is_rejected(body: bytes) -> None:
     with (
         run_raw_server(respond_with(head, body)) as server,
         open_xyz_provider(server.url) as provider,
-        pytest.raises(SatelliteProviderError, match="is not a PNG, JPEG or WebP image") as failure,
+        pytest.raises(
+            SatelliteProviderError, match="is not a PNG, JPEG, WebP or AVIF image"
+        ) as failure,
     ):
         provider.fetch_tile(TILE)
     assert failure.value.fault is ProviderFault.SCHEMA
@@ -202,8 +204,8 @@ def test_threads_share_the_rate_limit(reference_provider: RunningProvider) -> No
     ("query", "hidden"),
     [
         ("X-Amz-Signature=0a1b", "0a1b"),
-        ("subscription-key=plain", "plain"),
-        ("appid=plain&layer=sat", "plain"),
+        ("subscription-key=canary", "canary"),
+        ("appid=canary&layer=sat", "canary"),
         ("v=9fK2xQ7tLm4Zr8Vb", "9fK2xQ7tLm4Zr8Vb"),
     ],
 )

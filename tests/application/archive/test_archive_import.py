@@ -139,7 +139,7 @@ def test_each_gate_rejects_only_the_offending_tile() -> None:
     facts = good.facts
     for item, request, problem in (
         (tile_without_facts(PLACES[0]), create_import_request(), "produced_at: is unknown"),
-        (evolve(good, content=b"<html>"), create_import_request(), "is not a PNG, JPEG or WebP"),
+        (evolve(good, content=b"<html>"), create_import_request(), "is not a PNG, JPEG"),
         (evolve(good, content=b""), create_import_request(), "is empty"),
         (evolve(good, content=good.content[:-9]), create_import_request(), "is incomplete"),
         (

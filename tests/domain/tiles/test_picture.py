@@ -39,8 +39,11 @@ PICTURES = {
     "webp": draw("WEBP"),
     "lossless webp": draw("WEBP", lossless=True),
     "webp with transparency": draw("WEBP", alpha=True, exif=EXIF),
+    "avif": draw("AVIF"),
+    "avif with transparency": draw("AVIF", alpha=True, exif=EXIF),
 }
-KINDS = {name: re.findall("png|jpg|webp", name)[0] for name in PICTURES}
+AVIF_HEAD = b"\0\0\0\x10ftypavif\0\0\0\0"
+KINDS = {name: re.findall("png|jpg|webp|avif", name)[0] for name in PICTURES}
 ANY = st.sampled_from(sorted(PICTURES))
 
 
@@ -96,7 +99,9 @@ def test_changed_bytes_raise_nothing_but_picture_errors(name: str, data: st.Data
 
 
 @given(
-    st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\x20\0\0\0WEBPVP8 "]),
+    st.sampled_from(
+        [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\x20\0\0\0WEBPVP8 ", AVIF_HEAD]
+    ),
     st.binary(max_size=200),
 )
 def test_arbitrary_bytes_raise_nothing_but_picture_errors(head: bytes, rest: bytes) -> None:
@@ -117,7 +122,7 @@ def test_arbitrary_bytes_raise_nothing_but_picture_errors(head: bytes, rest: byt
 )
 def test_other_content_is_not_a_tile(content: bytes) -> None:
     error = get_error(content)
-    assert "is not a PNG, JPEG or WebP image" in str(error)
+    assert "is not a PNG, JPEG, WebP or AVIF image" in str(error)
     assert error.flaw is PictureFlaw.UNFIT
 
 

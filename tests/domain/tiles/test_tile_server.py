@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +16,13 @@ from tileferry.domain.tiles import (
     ListingProgress,
     RequestSpacing,
     TileCoverage,
+    TileId,
     TileServer,
     TileTemplate,
     compute_ground_resolution,
 )
+from tileferry.domain.tiles.bbox import WORLD
+from tileferry.domain.tiles.mercator import tile_bounds
 
 HOST = "tiles.example.org"
 AREA = BBox(west=36.0, south=50.0, east=37.0, north=50.6)
@@ -171,14 +175,66 @@ def test_area_above_tile_limit_is_rejected() -> None:
         make_server(max_tiles_per_download=100).list_page(coverage, None, source="satellite")
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, ["0/0/0"]),
+        ({"sample": TileId(source="any", zoom=9, x=3, y=4)}, ["9/3/4"]),
+        ({"zooms": range(2, 19)}, ["2/2/2"]),
+        ({"zooms": range(2, 19), "bounds": AREA}, ["2/2/1", "10/615/345", "18/157650/88563"]),
+        (
+            {
+                "zooms": range(4, 6),
+                "bounds": BBox(west=170.0, south=-10.0, east=-160.0, north=-5.0),
+            },
+            ["4/0/8", "5/0/16"],
+        ),
+    ],
+)
+def test_samples_are_tiles_that_the_server_should_have(
+    said: dict[str, Any], expected: list[str]
+) -> None:
+    found = make_server(**said).list_samples("mine")
+    assert [str(tile) for tile in found] == [f"mine/{each}" for each in expected]
+    assert all(said.get("bounds", WORLD).south < tile_bounds(tile).north for tile in found)
+
+
+def test_tile_beyond_the_zoom_levels_is_absent() -> None:
+    server = make_server(zooms=range(3, 15))
+    for zoom, reason in ((2, "the server has zoom levels 3 to 14 only"), (3, None), (14, None)):
+        assert server.find_absence(TileId(source="s", zoom=zoom, x=0, y=0)) == reason
+
+
+@pytest.mark.parametrize(
+    ("tile_px", "width_px", "factor"),
+    [(256, 256, None), (256, 512, 2), (256, 128, None), (512, 512, None), (512, 256, 1)],
+)
+def test_resolution_of_an_image(tile_px: int, width_px: int, factor: int | None) -> None:
+    tile = TileId(source="s", zoom=14, x=9_830, y=5_544)
+    template = TileTemplate(f"https://{HOST}/{{z}}/{{x}}/{{y}}{{r}}", tile_px=tile_px)
+    server = make_server(template=template)
+    found = server.compute_resolution(tile, width_px)
+    assert found == (None if factor is None else compute_ground_resolution(tile) / factor)
+    listed = server.list_page(TileCoverage(bbox=AREA, zoom_levels=[14]), None, source="s").tiles[0]
+    expected = compute_ground_resolution(listed.tile_id) * 256 / tile_px
+    assert listed.resolution_m_per_px == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("host", ["{s}.tile.openstreetmap.org", "{a-c}.tile.osm.org"])
+def test_every_server_of_a_template_must_be_permitted(host: str) -> None:
+    assert "forbids bulk" in expect_not_permitted(make_server(host, acknowledged_for=host)).problem
+    make_server("{s}.tiles.example.org").check_permitted()
+
+
 def test_identity_differs_by_server_key_and_imagery_date() -> None:
     told = {
         make_server().compute_identity(""),
         make_server().compute_identity("key"),
         make_server("other.example").compute_identity(""),
         make_server(imagery_date=date(2026, 6, 1)).compute_identity(""),
+        make_server(template=evolve(make_server().template, tile_px=512)).compute_identity(""),
     }
-    assert len(told) == 4
+    assert len(told) == 5
     assert make_server(attribution="© Somebody").compute_identity("") in told
 
 

@@ -1,12 +1,15 @@
 """Templates of tile servers: what they may hold, and which addresses come of them."""
 
 import pickle
+from urllib.parse import parse_qs
 
+import mercantile
 import pytest
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import TileId, TileTemplate
 from tileferry.domain.tiles.tile_id import check_source
+from tileferry.domain.tiles.tile_template import build_quadkey
 
 TILE = TileId(source="satellite", zoom=3, x=5, y=1)
 
@@ -26,6 +29,8 @@ def expect_rejection(text: str) -> str:
         ("https://tiles.example.org/tms?q={z}-{x}-{y}&z={z}", "/tms?q=3-5-1&z=3"),
         ("https://tiles.example.org/{api_key}/{z}/{x}/{y}", "/K-1/3/5/1"),
         ("https://tiles.example.org/{z}/{x}/{y}?key={api_key}&v=2", "/3/5/1?key=K-1&v=2"),
+        ("https://tiles.example.org/{q}.jpeg?g=1", "/103.jpeg?g=1"),
+        ("https://tiles.example.org/{z}/{x}/{y}{r}.png", "/3/5/1.png"),
     ],
 )
 def test_template_path_for_tile(text: str, path: str) -> None:
@@ -48,15 +53,19 @@ def test_template_path_for_tile(text: str, path: str) -> None:
 )
 def test_host_is_normalised(origin: str, host: str, host_and_port: str) -> None:
     template = TileTemplate(f"{origin}/{{z}}/{{x}}/{{y}}")
-    assert (template.origin, template.host) == (origin, host)
+    assert (template.origin, template.hosts) == (origin, (host,))
     assert template.host_and_port == host_and_port
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("https://{s}.example.org/{z}/{x}/{y}.png", "unknown placeholder, {s}"),
-        ("https://example.org/{z}/{x}/{y}{r}.png", "unknown placeholder, {r}"),
+        ("https://{S}.example.org/{z}/{x}/{y}.png", "unknown placeholder, {S}"),
+        ("https://{c-a}.example.org/{z}/{x}/{y}.png", "unknown placeholder, {c-a}"),
+        ("https://{0-c}.example.org/{z}/{x}/{y}.png", "unknown placeholder, {0-c}"),
+        ("https://{s}.{a-c}.example.org/{z}/{x}/{y}.png", "two lists of servers"),
+        ("https://example.org/{q}/{z}.png", "has {q} besides {z}, {x} or {y}"),
+        ("https://{q}.example.org/a.png", "is not the URL of a tile server"),
         ("https://example.org/{z}/{x}/{Y}.png", "unknown placeholder, {Y}"),
         ("https://example.org/{}/{z}/{x}/{y}", "unknown placeholder, {}"),
         ("https://example.org/{x}/{y}", "no {z} placeholder"),
@@ -88,9 +97,9 @@ def test_invalid_template_is_rejected_without_leaking_it(text: str, said: str) -
     assert "canary" not in message
 
 
-@pytest.mark.parametrize("key", ["", "a b", "a/b", "a&b", "a%41", "a\n", "ключ", "a" * 4_097])
-def test_key_that_needs_url_escaping_is_rejected(key: str) -> None:
-    with pytest.raises(InvalidValueError, match="need escaping in a URL") as refused:
+@pytest.mark.parametrize("key", ["", "a b", "a\n", "ключ", "a" * 4_097])
+def test_impossible_key_is_rejected(key: str) -> None:
+    with pytest.raises(InvalidValueError, match="characters that no key has") as refused:
         TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}").check_key(key)
     assert refused.value.value == "***"
 
@@ -134,3 +143,84 @@ def test_invalid_host_or_port_is_rejected(place: str) -> None:
     with pytest.raises(InvalidValueError, match="an invalid host or port") as refused:
         TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png")
     assert refused.value.field == "xyz.url_template"
+
+
+# Several servers, quadkeys, larger tiles, keys
+
+
+@pytest.mark.parametrize(
+    ("place", "hosts"),
+    [
+        ("{s}.tiles.example.org", "abc"),
+        ("{a-d}.tiles.example.org", "abcd"),
+        ("{0-3}.tiles.example.org", "0123"),
+    ],
+)
+def test_tiles_are_spread_over_servers_and_each_keeps_its_own(place: str, hosts: str) -> None:
+    template = TileTemplate(f"https://{place}/{{z}}/{{x}}/{{y}}.png")
+    assert template.hosts == tuple(f"{name}.tiles.example.org" for name in hosts)
+    assert (template.host_and_port, template.source) == (place, "xyz-tiles.example.org")
+    tiles = [TileId(source="s", zoom=4, x=x, y=7) for x in range(8)]
+    urls = [template.build_url(tile) for tile in tiles]
+    assert urls == [template.build_url(tile) for tile in tiles]
+    assert {url[8] for url in urls} == set(hosts)
+    assert urls[0].endswith("/4/0/7.png")
+
+
+def test_names_of_servers_are_configured_and_may_be_in_the_path() -> None:
+    text = "https://tiles.example.org/{s}/{z}/{x}/{y}"
+    template = TileTemplate(text, subdomains=("east", "west"))
+    assert template.host_and_port == "tiles.example.org"
+    assert template.build_url(TILE) == "https://tiles.example.org/east/3/5/1"
+
+
+@pytest.mark.parametrize(
+    ("tile", "digits"),
+    [((0, 0, 0), ""), ((1, 1, 0), "1"), ((3, 3, 5), "213"), ((9, 486, 332), "313102310")],
+)
+def test_quadkey_has_a_digit_for_each_zoom_level(tile: tuple[int, int, int], digits: str) -> None:
+    zoom, x, y = tile
+    found = build_quadkey(TileId(source="s", zoom=zoom, x=x, y=y))
+    assert found == digits
+    if digits:
+        parsed = mercantile.quadkey_to_tile(digits)
+        assert (parsed.z, parsed.x, parsed.y) == tile
+
+
+def test_larger_tiles_have_a_suffix() -> None:
+    plain = "https://tiles.example.org/{z}/{x}/{y}"
+    assert TileTemplate(f"{plain}{{r}}.png").tile_px == 256
+    large = TileTemplate(f"{plain}{{r}}.png", tile_px=512)
+    assert large.build_path(TILE) == "/3/5/1@2x.png"
+    assert TileTemplate(f"{plain}@2x.png").tile_px == 512
+
+
+def test_zoom_levels_may_have_names() -> None:
+    text = "https://tiles.example.org/{z}/{x}/{y}"
+    assert TileTemplate(text, zoom_names={3: "EPSG:3857:3"}).build_path(TILE) == "/EPSG:3857:3/5/1"
+
+
+def test_key_is_percent_encoded() -> None:
+    template = TileTemplate("https://example.org/{z}/{x}/{y}?key={api_key}")
+    key = "a+b/c==&d%41"
+    template.check_key(key)
+    path = template.build_path(TILE, key=key)
+    assert path == "/3/5/1?key=a%2Bb%2Fc%3D%3D%26d%2541"
+    assert parse_qs(path.partition("?")[2]) == {"key": [key]}
+
+
+# Plain http
+
+
+@pytest.mark.parametrize("host", ["nas", "NAS", "192.168.7.2", "[fd00::7]"])
+def test_plain_http_is_allowed_for_named_hosts(host: str) -> None:
+    named = (host.lower().strip("[]"),)
+    text = f"http://{host}:8080/{{z}}/{{x}}/{{y}}.png"
+    assert TileTemplate(text, plain_http_hosts=named).origin == f"http://{host}:8080"
+    with pytest.raises(InvalidValueError, match=r"name it in xyz\.plain_http_hosts"):
+        TileTemplate(text, plain_http_hosts=("other",))
+
+
+def test_key_is_not_sent_over_plain_http() -> None:
+    with pytest.raises(InvalidValueError, match="would send the key to nas over plain http"):
+        TileTemplate("http://nas/{z}/{x}/{y}?key={api_key}", plain_http_hosts=("nas",))

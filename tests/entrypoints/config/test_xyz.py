@@ -124,7 +124,14 @@ def test_key_is_required_only_if_template_uses_it(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('url_template = "https://{s}.example.org/{z}/{x}/{y}"', "unknown placeholder"),
+        ('url_template = "https://{S}.example.org/{z}/{x}/{y}"', "unknown placeholder"),
+        ('url_template = "http://nas/{z}/{x}/{y}"', "over plain http"),
+        ("subdomains = []", "host labels"),
+        ('subdomains = ["a b"]', "host labels"),
+        ("tile_size_px = 300", "256 or 512"),
+        ('plain_http_hosts = ["http://nas"]', "not a host name"),
+        ('plain_http_hosts = ["8.8.8.8"]', "not a host name"),
+        ('sample_tile = "3/9/1"', "is not a tile"),
         ('imagery_date = "2026-5-1"', "is not a date"),
         ("max_requests_per_second = 0", "from 0.01 to 100"),
         ("max_tiles_per_download = 0", "from 1 to"),
