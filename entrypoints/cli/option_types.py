@@ -115,6 +115,16 @@ KnownRunStatus = StrEnum("KnownRunStatus", "discovered processing passed needs_r
 KnownPartitionStatus = StrEnum("KnownPartitionStatus", "pending success failed")
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id.")]
+OptionalRun = Annotated[str | None, typer.Argument(metavar="RUN", help="Run id.")]
+RunTextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--text",
+        metavar="TEXT",
+        help="Only runs with this text in their id, work or last error; upper and lower case are"
+        " the same.",
+    ),
+]
 KindOption = Annotated[
     list[KnownRunKind] | None,
     typer.Option(

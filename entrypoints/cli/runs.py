@@ -17,13 +17,14 @@ from tileferry.entrypoints.cli.option_types import (
     FarFlag,
     FlightOption,
     KindOption,
-    ReasonOption,
     RunArgument,
     RunStatusOption,
+    RunTextOption,
     SectorOption,
     SourceOption,
     ZoomOption,
 )
+from tileferry.entrypoints.cli.run_changes import add_change_commands, build_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +39,6 @@ app.add_typer(submit_app, name="submit")
 LIST_SCHEMA = "tileferry.runs.list.v1"
 SHOW_SCHEMA = "tileferry.runs.show.v1"
 WHY_SCHEMA = "tileferry.runs.why.v1"
-CANCEL_SCHEMA = "tileferry.runs.cancel.v1"
-RETRY_SCHEMA = "tileferry.runs.retry.v1"
 SUBMIT_SCHEMA = "tileferry.runs.submit.v1"
 
 
@@ -48,6 +47,7 @@ SUBMIT_SCHEMA = "tileferry.runs.submit.v1"
     epilog=format_examples(
         "tileferry runs list",
         "tileferry runs list --status error --kind download_area --source satellite",
+        "tileferry runs list --text timeout",
     ),
 )
 def list_command(
@@ -55,6 +55,7 @@ def list_command(
     status: RunStatusOption = None,
     kind: KindOption = None,
     source: SourceOption = None,
+    text: RunTextOption = None,
     limit: Annotated[
         int,
         typer.Option("-n", "--limit", metavar="N", min=0, max=100_000, help="Show at most N."),
@@ -63,19 +64,12 @@ def list_command(
     json: JsonFlag = False,
 ) -> None:
     """List runs, newest first, and count all runs by status."""
-    from tileferry.application.ports.work import RunFilter
-    from tileferry.domain.runs import RunKind, RunStatus
+    from tileferry.domain.runs import RunStatus
     from tileferry.entrypoints.cli.formatting import record_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
-    from tileferry.entrypoints.cli.partition_options import check_name
     from tileferry.entrypoints.cli.work_lines import format_run, progress_to_json
 
-    check_name(source, "--source")
-    wanted = RunFilter(
-        statuses=[RunStatus(one) for one in status or ()],
-        kinds=[RunKind(one) for one in kind or ()],
-        source=source,
-    )
+    wanted = build_filter(status, kind, source, text)
     with open_installation(config) as installation:
         reader = installation.work_reader
         now, counts = reader.now(), reader.count_runs()
@@ -158,62 +152,7 @@ def why_command(*, run: RunArgument, config: ConfigFile = None, json: JsonFlag =
         stderr.print("The audit log has no entries about it.")
 
 
-@app.command(
-    "cancel",
-    epilog=format_examples(
-        "tileferry runs cancel 0193a2b4c5d6-0123456789abcdef --reason 'wrong area'",
-    ),
-)
-def cancel_command(
-    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
-) -> None:
-    """Cancel a run that is queued, in progress or waiting for a retry.
-
-    A worker that processes it stops within seconds and keeps the tiles that are stored. Its
-    partition, if it has one, fails with it. Exit code 4 for a run that has ended.
-    """
-    from tileferry.domain.text import printable
-    from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
-    from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
-
-    why = parse_reason(reason)
-    with open_installation(config) as installation:
-        found = find_run(installation, run).run
-        after = installation.run_control.cancel(found.run_id, reason=why, by=get_operator_name())
-    if json:
-        print_json(CANCEL_SCHEMA, record_to_json(after))
-        return
-    stdout.print(f"Run {found.run_id} cancelled: {printable(why)}")
-    if found.lease_owner is not None:
-        stderr.print(f"Worker {printable(found.lease_owner)} stops it within seconds.")
-
-
-@app.command(
-    "retry",
-    epilog=format_examples(
-        "tileferry runs retry 0193a2b4c5d6-0123456789abcdef --reason 'the link is back'",
-    ),
-)
-def retry_command(
-    *, run: RunArgument, reason: ReasonOption, config: ConfigFile = None, json: JsonFlag = False
-) -> None:
-    """Retry a run in error now.
-
-    A run without retries left gets one more. Exit code 4 for a run in any other state.
-    """
-    from tileferry.entrypoints.cli.formatting import record_to_json
-    from tileferry.entrypoints.cli.output import open_installation, print_json, stdout
-    from tileferry.entrypoints.cli.partition_options import get_operator_name, parse_reason
-
-    why = parse_reason(reason)
-    with open_installation(config) as installation:
-        run_id = find_run(installation, run).run.run_id
-        after = installation.run_control.retry_now(run_id, reason=why, by=get_operator_name())
-    if json:
-        print_json(RETRY_SCHEMA, record_to_json(after))
-    else:
-        stdout.print(f"Run {run_id} is due now.")
+add_change_commands(app)
 
 
 @submit_app.command(

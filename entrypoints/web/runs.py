@@ -8,9 +8,9 @@ from starlette.responses import Response
 from tileferry.application.control.bulk_runs import RunAction
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.runs import Run, RunId, RunKind, RunProgress, RunStatus
-from tileferry.domain.text import printable
 from tileferry.entrypoints.cli.audit_entries import format_entry
 from tileferry.entrypoints.cli.explanations import explain_run
+from tileferry.entrypoints.cli.run_changes import count_runs, describe_effect, describe_result
 from tileferry.entrypoints.cli.runs import build_run_facts, find_run, format_status
 from tileferry.entrypoints.cli.work_lines import (
     describe_run_state,
@@ -163,27 +163,17 @@ def _preview(action: RunAction, request: PageRequest) -> Preview:
     if len(runs) > _PREVIEWED_MAX:
         remarks.append(f"The table shows the first {_PREVIEWED_MAX}.")
     return Preview(
-        title=f"{action.value.capitalize()} {_count_runs(len(runs))}",
+        title=f"{action.value.capitalize()} {count_runs(len(runs))}",
         count=len(runs),
         noun="run",
         plan=[[run.run_id, run.status.value, run.lease_epoch] for run in runs],
         columns=("Run", "Work", "State", "Effect"),
         rows=[
-            (run.run_id, describe_work(run), name_run_state(run), _describe_effect(action, run))
+            (run.run_id, describe_work(run), name_run_state(run), describe_effect(action, run))
             for run in runs[:_PREVIEWED_MAX]
         ],
         remarks=remarks,
     )
-
-
-def _describe_effect(action: RunAction, run: Run) -> str:
-    if action is RunAction.RETRY:
-        return "due now" if run.next_retry_at is not None else "due now, with one more attempt"
-    partition = "; its partition fails" if run.kind is RunKind.ACQUIRE_PARTITION else ""
-    if run.lease_owner is None:
-        return f"given up{partition}"
-    worker = printable(run.lease_owner)
-    return f"given up; worker {worker} stops within seconds, stored tiles stay{partition}"
 
 
 def _apply(action: RunAction, request: PageRequest, confirmation: Confirmation) -> str:
@@ -191,15 +181,7 @@ def _apply(action: RunAction, request: PageRequest, confirmation: Confirmation) 
     result = request.installation.bulk_runs.apply(
         action, run_ids, reason=confirmation.reason, by=confirmation.by
     )
-    done = "cancelled" if action is RunAction.CANCEL else "due now"
-    text = f"{_count_runs(len(result.done))} {done}."
-    if result.refused:
-        text += f" {len(result.refused):,} refused, such as: {result.refused[0].summary}"
-    return text
-
-
-def _count_runs(count: int) -> str:
-    return f"{count:,} run{'' if count == 1 else 's'}"
+    return describe_result(action, result)
 
 
 CANCEL, RETRY = (

@@ -28,6 +28,7 @@ from support.work_operator import (
 
 from tileferry.adapters.postgres import Database
 from tileferry.application.control.policies import WorkPolicies
+from tileferry.application.ports.work import RunFilter
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.retry import RUN_POLICY, build_quarantine_policy
 from tileferry.domain.runs import RunProgress, RunStatus, Verdict, VerdictOutcome
@@ -304,6 +305,42 @@ def test_operator_retry_makes_run_due_at_once(
     assert (cancelled.code, cancelled.json["error"]["type"]) == (4, "IllegalTransitionError")
 
 
+def test_runs_that_options_select_are_cancelled_after_a_preview(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    runs = [control_plane.submit_run(download_work(f"F{n}", "storm")) for n in range(22)]
+    control_plane.submit_run(download_work("F1", "calm"))
+    storm = ("runs", "cancel", "--source", "storm", "--reason", "a storm")
+    shown = operator.run(*storm, "--dry-run")
+    assert (shown.code, shown.out.count("→ given up"), shown.out.count("and 2 more")) == (0, 20, 1)
+    one = operator.run(*storm, "--text", "/f21/", "--dry-run", "--json").json
+    assert (one["selected"], one["runs"][0]["run_id"]) == (1, runs[21].run_id)
+    assert_refused(operator.run(*storm), 4, "this affects 22 runs", "--confirm-count")
+    assert_refused(operator.run(*storm, "--confirm-count", "21"), 4, "22 runs, not 21")
+    assert {run.status for run in control_plane.reader.list_runs(RunFilter(), limit=50)} == {
+        RunStatus.DISCOVERED
+    }
+    done = operator.run(*storm, "--confirm-count", "22")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "22 runs cancelled.")
+    again = operator.run("runs", "retry", "--source", "storm", "--kind", "download_area", *REASON,
+        "--confirm-count", "22", "--json").json  # fmt: skip
+    assert (again["action"], again["selected"], len(again["runs"])) == ("retry", 22, 22)
+    assert {run["status"] for run in again["runs"]} == {"error"}
+    nothing = operator.run("runs", "retry", "--source", "calm", *REASON)
+    assert nothing.err == "No run is affected.\n"
+    assert (nothing.code, nothing.out) == (0, "0 runs due now.\n")
+
+
+def test_runs_that_cannot_be_changed_are_reported(
+    control_plane: ControlPlane, operator: WorkOperator
+) -> None:
+    run = control_plane.submit_run(download_work("F1"))
+    control_plane.control.process_error(control_plane.claim_run(), FINAL_ERROR)
+    control_plane.submit_run(download_work("F1"))  # the same work again
+    ran = operator.run("runs", "retry", "--text", run.run_id, *REASON)
+    assert (ran.code, "1 refused, such as: " in ran.out) == (3, True)
+
+
 def test_progress_of_a_run_is_shown_to_other_processes(
     control_plane: ControlPlane, operator: WorkOperator
 ) -> None:
@@ -375,6 +412,9 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["show", "../../x"], "RUN: is not a plain name"),
     (["cancel", "nobody", *REASON], "run nobody not found"),
     (["cancel", "nobody"], "--reason"),
+    (["cancel", *REASON], "name a run, or select runs with"),
+    (["retry", "nobody", "--text", "x", *REASON], "no option may select others"),
+    (["retry", "nobody", "--dry-run", *REASON], "no option may select others"),
     (["retry", "nobody", "--reason", ""], "--reason: must be non-empty Unicode text"),
     (["list", "--source", "a b"], "--source: is not a plain name"),
     (["list", "--status", "lost"], "'needs_review', 'failed', 'error'"),
