@@ -20,7 +20,13 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadOutcome,
 )
-from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_area
+from tileferry.domain.tiles.area import (
+    AREA_FIELDS,
+    OPTIONAL_AREA_FIELDS,
+    Area,
+    area_to_json,
+    parse_area,
+)
 from tileferry.domain.validation import instance, name
 
 WORK_VERSION = 1
@@ -72,7 +78,7 @@ class DownloadArea:
         area = self.area
         zooms = ",".join(map(str, area.zoom_levels))
         return (
-            f"{self.kind.value}/{self.source}/{self.flight_id}/{area.bbox}/{zooms}"
+            f"{self.kind.value}/{self.source}/{self.flight_id}/{area.place_key}/{zooms}"
             f"/{area.sector_class.value}"
         )
 
@@ -112,10 +118,12 @@ def parse_work(kind: RunKind, payload: JsonValue) -> Work:
     data.check_version(WORK_VERSION, remedy=_NEWER)
     match kind:
         case RunKind.ACQUIRE_PARTITION:
-            data.check_names((*KEY_FIELDS, *AREA_FIELDS, "version"))
+            data.check_names((*KEY_FIELDS, *AREA_FIELDS, "version"), optional=OPTIONAL_AREA_FIELDS)
             return AcquirePartition(key=parse_partition_key(data), area=parse_area(data))
         case RunKind.DOWNLOAD_AREA:
-            data.check_names((*_FLIGHT_FIELDS, *AREA_FIELDS, "version"))
+            data.check_names(
+                (*_FLIGHT_FIELDS, *AREA_FIELDS, "version"), optional=OPTIONAL_AREA_FIELDS
+            )
             area = parse_area(data)
             with data.locate_errors():
                 return DownloadArea(

@@ -28,6 +28,7 @@ NEWEST_PYTHON = "3.14"
 # What packages say in the free text of "License", or with their classifiers, and mean by it.
 SPDX_IDS = {
     "Apache 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD 2-Clause License": "BSD-2-Clause",
     "ISC License (ISCL)": "ISC",
@@ -41,9 +42,12 @@ READ_BY_HAND = {
     "axe-playwright-python": "MIT AND MPL-2.0",
     "cligj": "BSD-3-Clause",
     "colorama": "BSD-3-Clause",
+    "defusedxml": "PSF-2.0",
     "dependency-injector": "BSD-3-Clause",
+    "fastkml": "LGPL-2.1-or-later",
     "jinja2": "BSD-3-Clause",
     "mercantile": "BSD-3-Clause",
+    "pygeoif": "LGPL-2.1-or-later",
     "rasterio": "BSD-3-Clause",
     "xstatic-leaflet": "BSD-2-Clause",
 }

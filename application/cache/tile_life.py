@@ -117,8 +117,7 @@ class TileLives:
             for flight in flights
             if flight is not None
             for item in flight.areas
-            if layer in {MERGED_LAYER, item.source}
-            and any(span.includes(place) for span in item.area.coverage.ranges)
+            if layer in {MERGED_LAYER, item.source} and item.area.coverage.includes(place)
         ]
         return [
             TileNeed(flight_id=flight_id, item=item, report=self._judge(place, item))

@@ -11,9 +11,9 @@ from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
 from tileferry.domain.tiles.bbox import BBox
-from tileferry.domain.tiles.coverage import TileRange
 from tileferry.domain.tiles.picture import detect_image_kind
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.tile_range import TileRange
 
 
 class ArchiveFormat(StrEnum):

@@ -20,7 +20,14 @@ from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus, day
 from tileferry.domain.runs import RunId
 from tileferry.domain.state_machine import field_conflict
-from tileferry.domain.tiles.area import AREA_FIELDS, Area, area_to_json, parse_area
+from tileferry.domain.tiles.area import (
+    AREA_FIELDS,
+    OPTIONAL_AREA_FIELDS,
+    Area,
+    area_to_json,
+    parse_area,
+)
+from tileferry.domain.tiles.limits import SHAPE_CHARS_MAX
 from tileferry.domain.validation import as_tuple, aware, each, instance, integer, name
 
 BACKFILL_PARTITIONS_MAX = 100_000
@@ -250,7 +257,7 @@ def _to_canonical_json(content: Mapping[str, JsonValue]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640
+PLAN_BYTES_MAX = BACKFILL_PARTITIONS_MAX * 640 + SHAPE_CHARS_MAX
 """A valid line is shorter than 640 bytes, even with names of the maximum length."""
 _HEAD = ("source", "customer_id", "query_name", "first_date", "last_date")
 _FLAGS = ("reprocess", "include_terminal")
@@ -273,7 +280,7 @@ def parse_plan(content: bytes) -> BackfillPlan:
         parse_json(content, field="plan", bytes_max=PLAN_BYTES_MAX), "plan"
     )
     data.check_version(BACKFILL_VERSION, remedy=Remedy.REPLAN_BACKFILL)
-    data.check_names(_NAMES)
+    data.check_names(_NAMES, optional=OPTIONAL_AREA_FIELDS)
     request = _parse_request(data)
     lines = data.get_list("lines")
     if len(lines) != request.count:

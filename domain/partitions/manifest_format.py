@@ -22,12 +22,20 @@ from tileferry.domain.partitions.manifest import ManifestEntry, PartitionHeader,
 from tileferry.domain.partitions.partition import KEY_FIELDS, parse_partition_key
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import BlobRef, DownloadTally, FreshnessLabel, TileId
-from tileferry.domain.tiles.area import AREA_FIELDS, area_to_json, parse_area
+from tileferry.domain.tiles.area import (
+    AREA_FIELDS,
+    OPTIONAL_AREA_FIELDS,
+    area_to_json,
+    parse_area,
+)
+from tileferry.domain.tiles.limits import SHAPE_CHARS_MAX
 from tileferry.domain.validation import integer, sha256_hex
 
 VERSION = 1
 LINE_BYTES_MAX = 4_096
-"""Including the line break. The longest line we write, the first, is well below."""
+"""Including the line break."""
+HEADER_BYTES_MAX = LINE_BYTES_MAX + SHAPE_CHARS_MAX
+"""The first line describes the area."""
 
 _NEWER = "use the release that wrote it"
 _HEADER = ("version", "partition", "run_id", "area", "tiles_listed", "tally", "sealed_at")
@@ -100,11 +108,12 @@ def is_end_line(line: bytes) -> bool:
 
 def parse_header(line: bytes, path: str) -> PartitionHeader:
     """Parse the first line. Errors use ``path`` as its name."""
-    data = JsonObject.from_value(_parse_line(line, path), path)
+    content = parse_json(line, field=path, bytes_max=HEADER_BYTES_MAX)
+    data = JsonObject.from_value(content, path)
     data.check_version(VERSION, remedy=_NEWER)
     data.check_names(_HEADER, optional=(_IMAGERY_DATE,))
     key = parse_partition_key(_get_object(data, "partition", KEY_FIELDS))
-    area = parse_area(_get_object(data, "area", AREA_FIELDS))
+    area = parse_area(_get_object(data, "area", AREA_FIELDS, optional=OPTIONAL_AREA_FIELDS))
     tally = _parse_tally(_get_object(data, "tally", _TALLY))
     with data.locate_errors():
         return PartitionHeader(
@@ -186,9 +195,11 @@ def parse_end(line: bytes, path: str) -> ManifestEnd:
         )
 
 
-def _get_object(data: JsonObject, name: str, names: Collection[str]) -> JsonObject:
+def _get_object(
+    data: JsonObject, name: str, names: Collection[str], *, optional: Collection[str] = ()
+) -> JsonObject:
     found = JsonObject.from_value(data.fields[name], f"{data.path}.{name}")
-    found.check_names(names)
+    found.check_names(names, optional=optional)
     return found
 
 
@@ -252,7 +263,7 @@ class ManifestReader:
 
 
 def parse_sealed_partition(head: bytes, tail: bytes, *, name: str = "manifest") -> SealedPartition:
-    """Build the sealed partition from the first and last ``LINE_BYTES_MAX`` bytes of a manifest.
+    """Build the sealed partition from the first and the last line, with what is between or not.
 
     This is cheap because it trusts the manifest; only ``ManifestReader`` verifies the digest.
     """
@@ -295,13 +306,14 @@ class _RunningTotals:
 
 def _split_lines(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield complete lines, including line breaks."""
-    pending = b""
+    pending, bytes_max = b"", HEADER_BYTES_MAX
     for chunk in chunks:
         *whole, pending = (pending + chunk).split(b"\n")
         for line in whole:
             yield line + b"\n"
-        if len(pending) > LINE_BYTES_MAX:
-            _refuse(name, f"has a line longer than {LINE_BYTES_MAX} bytes")
+            bytes_max = LINE_BYTES_MAX
+        if len(pending) > bytes_max:
+            _refuse(name, f"has a line longer than {bytes_max} bytes")
     if pending:
         _refuse(name, "ends within a line: the manifest is incomplete")
 

@@ -17,7 +17,6 @@ with export_lazily(globals()):
     )
     from tileferry.domain.tiles.coverage import (
         TileCoverage,
-        TileRange,
         TileSet,
         compute_tile_ranges,
     )
@@ -63,7 +62,6 @@ with export_lazily(globals()):
         ResolutionVerdict,
         SectorClass,
     )
-    from tileferry.domain.tiles.geojson import parse_geojson_bbox
     from tileferry.domain.tiles.limits import AREA_TILES_MAX, BATCH_TILES_MAX, TILE_BYTES_MAX
     from tileferry.domain.tiles.listing import (
         ListingLimits,
@@ -106,7 +104,9 @@ with export_lazily(globals()):
     )
     from tileferry.domain.tiles.readiness_map import FlawRegion, MapPreview, ReadinessMap
     from tileferry.domain.tiles.request_limits import RequestSpacing, SendingLimits
+    from tileferry.domain.tiles.shape import Place, Shape
     from tileferry.domain.tiles.tile_id import ZOOM_MAX, TileId
+    from tileferry.domain.tiles.tile_range import TileRange
     from tileferry.domain.tiles.tile_server import TileServer
     from tileferry.domain.tiles.tile_template import TileTemplate
     from tileferry.domain.tiles.upload import (
@@ -173,6 +173,7 @@ __all__ = [
     "Picture",
     "PictureError",
     "PictureFlaw",
+    "Place",
     "ProviderFault",
     "PruneRule",
     "PrunedTiles",
@@ -184,6 +185,7 @@ __all__ = [
     "ResolutionVerdict",
     "SectorClass",
     "SendingLimits",
+    "Shape",
     "SignedEnvelope",
     "TileCoverage",
     "TileFailures",
@@ -226,7 +228,6 @@ __all__ = [
     "move_status",
     "parse_area",
     "parse_captured_tile",
-    "parse_geojson_bbox",
     "parse_tile_path",
     "plan_eviction",
     "replaces",

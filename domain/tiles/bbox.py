@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 from attrs import field, frozen
 
@@ -19,6 +20,7 @@ _TURN = 360.0
 _TEXT_CHARS_MAX = 160
 _EDGES = ("west", "south", "east", "north")
 _ORDER = "the order is west, south, east, north"
+Angle = TypeVar("Angle", int, float)
 _NUMBER = re.compile(r" *([+-]?[0-9]{1,20}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?) *", re.ASCII)
 
 
@@ -106,6 +108,21 @@ def _parse_degrees(edge: str, text: str) -> float:
             field=f"BBox.{edge}", value=text, problem="is not a decimal number of degrees"
         )
     return float(match[1])
+
+
+def find_enclosing_arc(spans: Sequence[tuple[Angle, Angle]], *, turn: Angle) -> tuple[Angle, Angle]:
+    """Return the west and east edges that enclose all spans of longitude; ``turn`` is the circle.
+
+    The result crosses the antimeridian only if the gap between spans is at least half a turn. A
+    wider crossing box would look like one with west and east swapped.
+    """
+    ordered = sorted(spans)
+    west, reach = ordered[0]
+    for start, end in ordered[1:]:
+        if 2 * (start - reach) >= turn:
+            return start, reach
+        reach = max(reach, end)
+    return west, reach
 
 
 def enclose_boxes(boxes: Sequence[BBox]) -> BBox:

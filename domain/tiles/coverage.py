@@ -1,6 +1,8 @@
 """The tiles of an area, as a few ranges instead of a list of millions."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby
 
 from attrs import define, field, frozen
 
@@ -8,72 +10,18 @@ from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.limits import AREA_TILES_MAX
 from tileferry.domain.tiles.mercator import (
-    block_bounds,
     first_index,
     last_index,
     latitude_to_fraction,
     longitude_to_fraction,
 )
+from tileferry.domain.tiles.shape import Place, Shape
+from tileferry.domain.tiles.shape_tiles import compute_shape_ranges
 from tileferry.domain.tiles.tile_id import TileId, check_zoom, normalize_zooms
+from tileferry.domain.tiles.tile_range import TileRange
 
-
-@frozen(kw_only=True)
-class TileRange:
-    """A rectangle of tiles at one zoom level, both ends included."""
-
-    zoom: int
-    x_min: int
-    x_max: int
-    y_min: int
-    y_max: int
-
-    def __attrs_post_init__(self) -> None:
-        last = (1 << check_zoom(self.zoom, field="TileRange.zoom")) - 1
-        for axis, low, high in (("x", self.x_min, self.x_max), ("y", self.y_min, self.y_max)):
-            if not (type(low) is int and type(high) is int and 0 <= low <= high <= last):
-                raise InvalidValueError(
-                    field=f"TileRange.{axis}_min, TileRange.{axis}_max",
-                    value=(low, high),
-                    problem=f"must be integers in ascending order, from 0 to {last}",
-                )
-
-    @property
-    def count(self) -> int:
-        return (self.x_max - self.x_min + 1) * (self.y_max - self.y_min + 1)
-
-    @property
-    def bounds(self) -> BBox:
-        """The box that the tiles cover, up to their outer edges."""
-        return block_bounds(
-            self.zoom, x_min=self.x_min, x_max=self.x_max, y_min=self.y_min, y_max=self.y_max
-        )
-
-    def includes(self, other: "TileRange") -> bool:
-        """Return whether all tiles of another range are in this one."""
-        return (
-            other.zoom == self.zoom
-            and self.x_min <= other.x_min
-            and other.x_max <= self.x_max
-            and self.y_min <= other.y_min
-            and other.y_max <= self.y_max
-        )
-
-    def contains(self, tile: TileId) -> bool:
-        """Return whether the tile is in the range. Its source is ignored."""
-        return (
-            tile.zoom == self.zoom
-            and self.x_min <= tile.x <= self.x_max
-            and self.y_min <= tile.y <= self.y_max
-        )
-
-    def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
-        """Yield the tiles lazily in ascending order, skipping the first ``start``."""
-        columns, rows = divmod(start, self.y_max - self.y_min + 1)
-        y_first = self.y_min + rows
-        for x in range(self.x_min + columns, self.x_max + 1):
-            for y in range(y_first, self.y_max + 1):
-                yield TileId(source=source, zoom=self.zoom, x=x, y=y)
-            y_first = self.y_min
+BLOCK_TILES = 1_024
+_BLOCK_WASTE_MAX = 2
 
 
 def compute_tile_ranges(bbox: BBox, zoom: int) -> tuple[TileRange, ...]:
@@ -116,33 +64,121 @@ def _columns(bbox: BBox, tiles: int) -> tuple[tuple[int, int], ...]:
 
 @frozen(kw_only=True)
 class TileCoverage:
-    """The tiles of a box at some zoom levels. Use ``count``, or iterate over ``tiles(source)``."""
+    """The tiles of a box, or of a shape in it, at some zoom levels.
+
+    Use ``count``, or iterate over ``tiles(source)``.
+    """
 
     bbox: BBox
     zoom_levels: tuple[int, ...] = field(converter=normalize_zooms)
+    shape: Shape | None = None
     ranges: tuple[TileRange, ...] = field(init=False, repr=False, eq=False)
+    """Disjoint rectangles, ascending by zoom level, column and row."""
+    _keys: list[tuple[int, int, int]] = field(init=False, repr=False, eq=False)
+    starts: list[int] = field(init=False, repr=False, eq=False)
+    """How many tiles come before each range, and at last their number."""
 
     @ranges.default
     def _compute_ranges(self) -> tuple[TileRange, ...]:
-        return tuple(
-            part for zoom in self.zoom_levels for part in compute_tile_ranges(self.bbox, zoom)
-        )
+        check_shape_box(self.bbox, self.shape)
+        found: list[TileRange] = []
+        for zoom in self.zoom_levels:
+            if self.shape is None:
+                found += compute_tile_ranges(self.bbox, zoom)
+            else:
+                found += compute_shape_ranges(self.shape, zoom, ranges_before=len(found))
+        return tuple(found)
+
+    @_keys.default
+    def _compute_keys(self) -> list[tuple[int, int, int]]:
+        return [(part.zoom, part.x_min, part.y_min) for part in self.ranges]
+
+    @starts.default
+    def _compute_starts(self) -> list[int]:
+        return [0, *accumulate(part.count for part in self.ranges)]
+
+    @classmethod
+    def from_place(cls, place: Place, zoom_levels: Iterable[int]) -> "TileCoverage":
+        """Return the tiles of a box or a shape."""
+        if isinstance(place, Shape):
+            return cls(bbox=place.bbox, zoom_levels=zoom_levels, shape=place)
+        return cls(bbox=place, zoom_levels=zoom_levels)
+
+    @property
+    def place(self) -> Place:
+        """The shape, or else the box."""
+        return self.bbox if self.shape is None else self.shape
 
     @property
     def count(self) -> int:
         """The number of tiles, computed without listing them."""
-        return sum(part.count for part in self.ranges)
+        return self.starts[-1]
+
+    def find_range(self, zoom: int, x: int, y: int) -> int | None:
+        """Return the position of the range that contains a tile; ``None`` if it is outside."""
+        # Ranges of one column are apart, and a range of several columns has them for itself: no
+        # other range than the last one that starts before the tile can contain it.
+        position = bisect_right(self._keys, (zoom, x, y)) - 1
+        if position < 0:
+            return None
+        part = self.ranges[position]
+        is_inside = part.zoom == zoom and x <= part.x_max and part.y_min <= y <= part.y_max
+        return position if is_inside else None
 
     def contains(self, tile: TileId) -> bool:
         """Return whether the area includes the tile. Its source is ignored."""
-        return any(part.contains(tile) for part in self.ranges)
+        return self.find_range(tile.zoom, tile.x, tile.y) is not None
+
+    def includes(self, tiles: TileRange) -> bool:
+        """Return whether all tiles of a rectangle are in the area."""
+        x = tiles.x_min
+        while x <= tiles.x_max:
+            position = self.find_range(tiles.zoom, x, tiles.y_min)
+            if position is None or self.ranges[position].y_max < tiles.y_max:
+                return False
+            x = self.ranges[position].x_max + 1
+        return True
 
     def tiles(self, source: str, *, start: int = 0) -> Iterator[TileId]:
         """Yield the tiles lazily in ascending order, skipping the first ``start``."""
-        for part in self.ranges:
-            if start < part.count:
-                yield from part.tiles(source, start=start)
-            start = max(0, start - part.count)
+        first = bisect_right(self.starts, start) - 1
+        for position in range(first, len(self.ranges)):
+            part = self.ranges[position]
+            yield from part.tiles(source, start=max(0, start - self.starts[position]))
+
+    def iter_blocks(self) -> Iterator[TileRange]:
+        """Yield rectangles that contain all tiles, ascending and disjoint; few are enough.
+
+        Those of a box are its ranges. The blocks of a shape join neighbouring columns, and at most
+        half of the tiles of a larger block are outside the shape.
+        """
+        if self.shape is None:
+            yield from self.ranges
+            return
+        columns = groupby(self.ranges, lambda part: (part.zoom, part.x_min))
+        block: TileRange | None = None
+        inside = 0
+        for parts in (list(group) for _, group in columns):
+            column = parts[0].join(parts[-1])
+            inside += sum(part.count for part in parts)
+            if block is not None and block.zoom == column.zoom:
+                joined = block.join(column)
+                if joined.count <= max(BLOCK_TILES, _BLOCK_WASTE_MAX * inside):
+                    block = joined
+                    continue
+            if block is not None:
+                yield block
+            block, inside = column, sum(part.count for part in parts)
+        assert block is not None  # noqa: S101  # a shape has tiles at every zoom level
+        yield block
+
+
+def check_shape_box(bbox: BBox, shape: Shape | None) -> None:
+    """Raise if a box is not the one around a shape."""
+    if shape is not None and shape.bbox != bbox:
+        raise InvalidValueError(
+            field="bbox", value=str(bbox), problem=f"is not the box of the shape, {shape.bbox}"
+        )
 
 
 def check_area_size(coverage: TileCoverage) -> None:
@@ -162,16 +198,11 @@ class TileSet:
 
     coverage: TileCoverage
     _bits: bytearray = field(init=False)
-    _starts: dict[int, list[tuple[int, TileRange]]] = field(factory=dict, init=False)
     _size: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        start = 0
         check_area_size(self.coverage)
-        for tiles in self.coverage.ranges:
-            self._starts.setdefault(tiles.zoom, []).append((start, tiles))
-            start += tiles.count
-        self._bits = bytearray((start + 7) // 8)
+        self._bits = bytearray((self.coverage.count + 7) // 8)
 
     def add(self, tile: TileId) -> bool:
         """Add a tile; return whether it is in the area."""
@@ -196,8 +227,10 @@ class TileSet:
         return (tile for tile in self.coverage.tiles(source) if tile not in self)
 
     def _index(self, tile: TileId) -> int | None:
-        for start, tiles in self._starts.get(tile.zoom, ()):
-            if tiles.contains(tile):
-                column, row = tile.x - tiles.x_min, tile.y - tiles.y_min
-                return start + column * (tiles.y_max - tiles.y_min + 1) + row
-        return None
+        coverage = self.coverage
+        position = coverage.find_range(tile.zoom, tile.x, tile.y)
+        if position is None:
+            return None
+        part = coverage.ranges[position]
+        column, row = tile.x - part.x_min, tile.y - part.y_min
+        return coverage.starts[position] + column * (part.y_max - part.y_min + 1) + row

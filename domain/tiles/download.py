@@ -37,7 +37,7 @@ REQUEST_HASH_DIGITS = 16
 
 @frozen(kw_only=True, init=False)
 class DownloadRequest:
-    """An area to download for a flight. Pass ``area``, or its three fields."""
+    """An area to download for a flight. Pass ``area``, or its fields."""
 
     flight_id: str = field(validator=name)
     area: Area = field(validator=instance(Area))
@@ -93,7 +93,7 @@ class DownloadRequest:
                 problem="must be non-empty text",
             )
         zooms = ",".join(str(zoom) for zoom in self.zoom_levels)
-        identity = f"{self.bbox}|{zooms}|{self.sector_class.value}|{service_api_key_hash}"
+        identity = f"{self.area.place_key}|{zooms}|{self.sector_class.value}|{service_api_key_hash}"
         if purpose is not None:
             identity += f"|{purpose}"
         return sha256(identity.encode("utf-8")).hexdigest()[:REQUEST_HASH_DIGITS]

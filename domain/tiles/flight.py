@@ -38,10 +38,7 @@ class FlightArea:
         return (
             other.source == self.source
             and other.area.sector_class is self.area.sector_class
-            and all(
-                any(span.includes(part) for span in self.area.coverage.ranges)
-                for part in other.area.coverage.ranges
-            )
+            and all(map(self.area.coverage.includes, other.area.coverage.ranges))
         )
 
 

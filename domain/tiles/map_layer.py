@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from attrs import field, frozen
 
 from tileferry.domain.tiles.bbox import BBox
-from tileferry.domain.tiles.coverage import TileRange
+from tileferry.domain.tiles.tile_range import TileRange
 from tileferry.domain.validation import as_tuple, integer
 
 MERGED_LAYER = "merged"

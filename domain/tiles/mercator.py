@@ -38,9 +38,9 @@ def block_bounds(zoom: int, *, x_min: int, x_max: int, y_min: int, y_max: int) -
     tiles = 1 << zoom
     return BBox(
         west=_fraction_to_longitude(x_min / tiles),
-        south=_fraction_to_latitude((y_max + 1) / tiles),
+        south=fraction_to_latitude((y_max + 1) / tiles),
         east=_fraction_to_longitude((x_max + 1) / tiles),
-        north=_fraction_to_latitude(y_min / tiles),
+        north=fraction_to_latitude(y_min / tiles),
     )
 
 
@@ -69,5 +69,5 @@ def _fraction_to_longitude(fraction: float) -> float:
     return fraction * 360.0 - 180.0
 
 
-def _fraction_to_latitude(fraction: float) -> float:
+def fraction_to_latitude(fraction: float) -> float:
     return math.degrees(math.atan(math.sinh(math.pi * (1.0 - 2.0 * fraction))))

@@ -7,9 +7,10 @@ from itertools import islice
 from attrs import define, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles.coverage import TileCoverage, TileRange, check_area_size
+from tileferry.domain.tiles.coverage import TileCoverage, check_area_size
 from tileferry.domain.tiles.readiness import NO_TILES, Flaw, ReadinessCount
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.tile_range import TileRange
 
 REGIONS_MIN = (
     2  # an area that crosses the antimeridian has two parts, which cannot form one rectangle

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import typer
 from attrs import evolve, frozen
 
+from tileferry.adapters.geodata.area_files import read_area
 from tileferry.domain.errors import FarAreaError, InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
     DownloadRequest,
     SectorClass,
     TileCoverage,
-    parse_geojson_bbox,
 )
 from tileferry.domain.tiles.area import Area
-from tileferry.domain.tiles.geojson import GEOJSON_BYTES_MAX
 from tileferry.domain.tiles.tile_id import normalize_zooms
 from tileferry.entrypoints.cli.output import blame_option, stderr
 from tileferry.entrypoints.cli.remedies import describe_error
@@ -140,8 +139,9 @@ def _find_area(config: Config, area: str) -> BBox:
     if known is not None:
         return BBox.parse(known)
     try:
-        with Path(area).open("rb") as file:
-            content = file.read(GEOJSON_BYTES_MAX + 1)
+        place = read_area(Path(area))
+    except InvalidValueError:
+        raise
     except (OSError, ValueError) as error:  # a path with a NUL raises ValueError
         names = ", ".join(sorted(config.areas)) or "none"
         if not (config.areas or find_existing_files()):
@@ -153,4 +153,4 @@ def _find_area(config: Config, area: str) -> BBox:
             f"{getattr(error, 'strerror', None) or error}",
             remedy=f"known names: {names}",
         ) from None
-    return parse_geojson_bbox(content, field=Path(area).name)
+    return place if isinstance(place, BBox) else place.bbox

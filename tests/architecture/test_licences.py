@@ -23,7 +23,7 @@ PERMISSIVE = {
     "MIT-CMU", "PSF-2.0", "Zlib",
 }  # fmt: skip
 # Their terms apply to changed copies of their own files, and we change none.
-WEAK_COPYLEFT = {"LGPL-3.0-only", "MPL-2.0"}
+WEAK_COPYLEFT = {"LGPL-2.1-or-later", "LGPL-3.0-only", "MPL-2.0"}
 
 
 def test_sbom_and_licences_list_exactly_what_is_locked() -> None:

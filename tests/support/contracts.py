@@ -27,7 +27,7 @@ RUN_QUEUE = "c12_control_plane/run_queue.md"
 CLI_JSON = "c12_operator/cli_json.md"
 
 VERSIONS = {
-    TILE_DOWNLOADER: "1.2.0",
+    TILE_DOWNLOADER: "1.3.0",
     TILE_UPLOADER: "1.1.0",
     RUN_QUEUE: "1.1.0",
     CLI_JSON: "1.9.0",

@@ -15,7 +15,7 @@ from tileferry.domain.retry import (
     Retryable,
     RetryPolicy,
 )
-from tileferry.domain.tiles import Area, BBox, SectorClass
+from tileferry.domain.tiles import Area, BBox, SectorClass, Shape
 
 delays_s = st.floats(0, 7_200)
 keys = st.text(max_size=40)
@@ -94,11 +94,20 @@ def boxes(draw: st.DrawFn) -> BBox:
     )
 
 
+@st.composite
+def triangles(draw: st.DrawFn) -> Shape:
+    """Any triangle of a degree or less."""
+    west, south = draw(st.floats(-180, 179)), draw(st.floats(-80, 79))
+    width, height = draw(st.floats(0.001, 1)), draw(st.floats(0.001, 1))
+    corners = [(west, south), (west + width, south), (west + width / 2, south + height)]
+    return Shape.from_degrees(polygons=[[corners]])
+
+
 areas = st.builds(
-    Area,
-    bbox=boxes(),
-    zoom_levels=st.lists(st.integers(0, 16), min_size=1, max_size=5),
-    sector_class=st.sampled_from(SectorClass),
+    Area.from_place,
+    boxes() | triangles(),
+    st.lists(st.integers(0, 16), min_size=1, max_size=5),
+    st.sampled_from(SectorClass),
 )
 partition_keys = st.builds(
     PartitionKey,

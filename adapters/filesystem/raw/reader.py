@@ -17,6 +17,7 @@ from tileferry.domain.partitions.manifest import (
     SealedPartition,
 )
 from tileferry.domain.partitions.manifest_format import (
+    HEADER_BYTES_MAX,
     LINE_BYTES_MAX,
     ManifestReader,
     parse_sealed_partition,
@@ -36,6 +37,8 @@ def read_sealed_partition(
     name = format_manifest_name(run_id)
     with open_manifest(directory, run_id) as file:
         head = file.pread(LINE_BYTES_MAX, 0)
+        if b"\n" not in head:  # the area is a shape
+            head = file.pread(HEADER_BYTES_MAX, 0)
         tail = file.pread(LINE_BYTES_MAX, max(0, file.size() - LINE_BYTES_MAX))
     sealed = parse_sealed_partition(head, tail, name=name)
     if (sealed.key, sealed.run_id) != (key, run_id):

@@ -47,9 +47,10 @@ from tileferry.domain.partitions.manifest_format import format_manifest
 from tileferry.domain.runs import RunId
 from tileferry.domain.tiles import DownloadBatchReport, FreshnessRule
 from tileferry.domain.tiles.area import Area, area_to_json
+from tileferry.domain.tiles.limits import SHAPE_CHARS_MAX
 
 _PLAN = "partition.json"
-_PLAN_BYTES_MAX = 4_096
+_PLAN_BYTES_MAX = 4_096 + SHAPE_CHARS_MAX
 _TEMPORARY = f"{MANIFEST}.tmp"
 _BUFFER_BYTES = 64 * 1024
 

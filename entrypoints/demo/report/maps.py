@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tileferry.domain.tiles import BBox
-from tileferry.domain.tiles.coverage import TileCoverage, TileRange
+from tileferry.domain.tiles.coverage import TileCoverage
+from tileferry.domain.tiles.tile_range import TileRange
 from tileferry.entrypoints.demo.findings import Findings, list_tiles
 from tileferry.entrypoints.demo.scenario import CAPTURED, CAPTURED_ZOOM
 from tileferry.entrypoints.report.cells import (

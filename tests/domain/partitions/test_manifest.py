@@ -30,13 +30,14 @@ from tileferry.domain.partitions.manifest import (
     SealedPartition,
 )
 from tileferry.domain.partitions.manifest_format import (
+    HEADER_BYTES_MAX,
     LINE_BYTES_MAX,
     ManifestReader,
     format_manifest,
     parse_sealed_partition,
 )
 from tileferry.domain.runs import RunId
-from tileferry.domain.tiles import BBox, BlobRef, FreshnessLabel, TileId
+from tileferry.domain.tiles import BBox, BlobRef, FreshnessLabel, Shape, TileId
 from tileferry.domain.tiles.area import Area
 
 ENTRIES = create_entries(TILES[:20])
@@ -90,6 +91,19 @@ def test_manifest_round_trips(entries: list[ManifestEntry], chunk: int, at: date
     header = evolve(HEADER, sealed_at=at)
     content = b"".join(format_manifest(header, entries))
     assert read_manifest(content, chunk=chunk) == (header, entries)
+
+
+def test_manifest_of_a_shape_has_a_longer_first_line() -> None:
+    vertices = [(36 + n / 1e5, 50 + n % 7 / 1e5) for n in range(5_000)]
+    shape = Shape.from_degrees(lines=[vertices])
+    area = Area.from_place(shape, [9], HEADER.area.sector_class)
+    header = evolve(create_header(0), area=area)
+    content = b"".join(format_manifest(header, []))
+    assert len(content) > 10 * LINE_BYTES_MAX
+    assert read_manifest(content) == (header, [])
+    endless = (content.replace(b"\n", b" ") for _ in range(99))
+    with pytest.raises(InvalidValueError, match=f"a line longer than {HEADER_BYTES_MAX} bytes"):
+        ManifestReader.from_chunks(endless)
 
 
 def test_first_and_last_line_identify_sealed_partition() -> None:

@@ -17,6 +17,7 @@ from tileferry.domain.tiles import (
     BBox,
     DownloadRequest,
     SectorClass,
+    Shape,
     TileId,
     TileSummary,
 )
@@ -70,6 +71,17 @@ def test_spec5_hash_is_16_digits_over_area_zoom_sector_and_key() -> None:
 def test_spec5_hash_is_stable_across_versions() -> None:
     # A journal written by an older version must still be found.
     assert make_request().request_hash(KEY_HASH) == "b160e02c367345c3"
+
+
+def test_hash_of_shape_is_stable_and_not_that_of_its_box() -> None:
+    shape = Shape.from_degrees(polygons=[[[(36.1, 49.9), (36.4, 49.9), (36.2, 50.1)]]])
+    area = Area.from_place(shape, [15], SectorClass.STABLE_REAR)
+    request = DownloadRequest(flight_id="F7", area=area, cache_root=PurePath("/cache"))
+    box = DownloadRequest(
+        flight_id="F7", area=evolve(area, shape=None), cache_root=PurePath("/cache")
+    )
+    assert request.request_hash(KEY_HASH) == "0b0bc7c24ba4c665"
+    assert request.request_hash(KEY_HASH) != box.request_hash(KEY_HASH)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
-"""The box around an area that somebody drew."""
+"""Areas that somebody drew, as GeoJSON."""
 
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tileferry.adapters.geodata.drawing import Drawing
+from tileferry.adapters.geodata.geojson import read_geojson
+from tileferry.adapters.geodata.geometry import build_area
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, parse_geojson_bbox
+from tileferry.domain.tiles import BBox, Place, Shape
 
 
 def ring(west: float, south: float, east: float, north: float) -> list[list[float]]:
@@ -19,8 +20,15 @@ def polygon(*box: float) -> dict[str, Any]:
     return {"type": "Polygon", "coordinates": [ring(*box)]}
 
 
+def read_area(document: Any) -> Place:
+    drawing = Drawing(name="area")
+    read_geojson(json.dumps(document).encode(), drawing)
+    return build_area(drawing)
+
+
 def read_bbox(document: Any) -> BBox:
-    return parse_geojson_bbox(json.dumps(document).encode())
+    place = read_area(document)
+    return place if isinstance(place, BBox) else place.bbox
 
 
 HERE = (36.0, 50.0, 36.3, 50.2)
@@ -53,6 +61,38 @@ def test_every_geojson_form_yields_bbox(document: Any) -> None:
     assert read_bbox(document) == BOX
 
 
+LINE = {"type": "LineString", "coordinates": [[36.0, 50.0], [36.3, 50.2]]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        LINE,
+        {"type": "MultiLineString", "coordinates": [LINE["coordinates"]]},
+        {"type": "GeometryCollection", "geometries": [LINE]},
+        {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": LINE}]},
+    ],
+)
+def test_every_form_of_a_line_yields_its_shape(document: Any) -> None:
+    assert read_area(document) == Shape.from_degrees(lines=[[(36.0, 50.0), (36.3, 50.2)]])
+
+
+def test_polygons_holes_and_lines_add_up() -> None:
+    features = [
+        {"type": "Feature", "geometry": geometry}
+        for geometry in (
+            {"type": "Polygon", "coordinates": [ring(*HERE), HOLE]},
+            LINE,
+            {"type": "MultiPolygon", "coordinates": [[ring(37, 50, 38, 51)]]},
+        )
+    ]
+    found = read_area({"type": "FeatureCollection", "features": features})
+    assert found == Shape.from_degrees(
+        polygons=[[ring(*HERE), HOLE], [ring(37, 50, 38, 51)]],  # type: ignore[list-item]
+        lines=[[(36.0, 50.0), (36.3, 50.2)]],
+    )
+
+
 def test_area_split_at_antimeridian_yields_crossing_bbox() -> None:
     cut = {
         "type": "MultiPolygon",
@@ -69,29 +109,6 @@ def test_nested_polygon_does_not_extend_bbox() -> None:
     assert read_bbox(nested) == BBox(west=10, south=1, east=41, north=5)
 
 
-@given(
-    boxes=st.lists(
-        st.tuples(
-            st.integers(-179, 178), st.integers(-80, 78), st.integers(1, 20), st.integers(1, 2)
-        ),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_bbox_contains_all_polygons_and_is_minimal(
-    boxes: list[tuple[int, int, int, int]],
-) -> None:
-    placed = [(w, s, min(w + width, 180), s + height) for w, s, width, height in boxes]
-    found = read_bbox({"type": "MultiPolygon", "coordinates": [[ring(*box)] for box in placed]})
-    for west, south, east, north in placed:
-        assert found.south <= south
-        assert found.north >= north
-        for edge in (west, east):
-            offset = (edge - found.west) % 360
-            assert offset <= found.width or edge in {-180, 180}
-    assert found.width <= max(east for _, _, east, _ in placed) - min(box[0] for box in placed)
-
-
 def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
     return {**polygon(*HERE), **changes}
 
@@ -105,7 +122,10 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
         ({"type": "Feature"}, "area.geometry", "is missing"),
         ({"type": "Feature", "geometry": None}, "area.geometry", "must be a GeoJSON object"),
         ({"type": "FeatureCollection", "features": {}}, "area.features", "must be a list"),
-        ({"type": "FeatureCollection", "features": []}, "area", "contains no area"),
+        ({"type": "FeatureCollection", "features": []}, "area: file", "contains no polygon"),
+        ({"type": "LineString", "coordinates": 7}, "area.coordinates", "must be a list"),
+        ({"type": "MultiLineString", "coordinates": [7]}, "area.coordinates[0]", "must be a list"),
+        ({"type": "LineString", "coordinates": [[1, 2]]}, "area: area", "a line needs at least 2"),
         (
             {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": {}}]},
             "area.features[0].geometry.type",
@@ -124,16 +144,16 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
         (make_invalid_polygon(coordinates=[[[0, "1"]]]), "area.coordinates[0][0]", "a longitude"),
         (make_invalid_polygon(coordinates=[[[0, True]]]), "area.coordinates[0][0]", "a longitude"),
         (
-            make_invalid_polygon(coordinates=[[[181, 1]]]),
-            "area.coordinates[0][0]",
+            make_invalid_polygon(coordinates=[[[181, 1]] * 4]),
+            "area: coordinates ring 1 position 1",
             "is not on the globe",
         ),
         (
-            make_invalid_polygon(coordinates=[[[50, 136]]]),
-            "area.coordinates[0][0]",
+            make_invalid_polygon(coordinates=[[[50, 136]] * 4]),
+            "area: coordinates ring 1 position 1",
             "is not on the globe",
         ),
-        (make_invalid_polygon(coordinates=[[[5, 5]] * 4]), "area", "is not a valid area"),
+        (make_invalid_polygon(coordinates=[[[5, 5]] * 4]), "area: coordinates", "is not a valid"),
     ],
 )
 def test_invalid_geojson_is_rejected_by_path(document: Any, place: str, problem: str) -> None:
@@ -148,5 +168,5 @@ def test_invalid_geojson_is_rejected_by_path(document: Any, place: str, problem:
 )
 def test_invalid_json_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidValueError) as refusal:
-        parse_geojson_bbox(content, field="area.json")
+        read_geojson(content, Drawing(name="area.json"))
     assert refusal.value.field.startswith("area.json")

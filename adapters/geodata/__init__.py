@@ -1,0 +1,1 @@
+"""Areas and routes from files: GeoJSON, KML, KMZ, GPX and QGroundControl plans."""
