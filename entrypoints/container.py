@@ -66,6 +66,7 @@ with import_on_call(globals()):
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
     from tileferry.application.backups import Backups
+    from tileferry.application.cache.flight_overlay import FlightOverlays
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory
     from tileferry.application.cache.maintenance import CacheMaintenance
@@ -506,6 +507,9 @@ class Container(containers.DeclarativeContainer):
         store=tile_store,
         audit=audit_reader,
         cache_root=cache_root,
+    )
+    flight_overlays = providers.Factory(
+        FlightOverlays, readiness=readiness, refused_tiles=refused_tiles
     )
     backups = providers.Factory(
         Backups,

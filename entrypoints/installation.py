@@ -45,6 +45,7 @@ with import_on_call(globals()):
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
     from tileferry.application.backups import Backups
+    from tileferry.application.cache.flight_overlay import FlightOverlays
     from tileferry.application.cache.flights import FlightRegister
     from tileferry.application.cache.identity import CacheIdentity
     from tileferry.application.cache.inventory import CacheInventory, CacheStats
@@ -246,13 +247,20 @@ class Installation(InstallationParts):
         return self._checked.area_survey()
 
     def plan_downloads(
-        self, requests: Sequence[DownloadRequest], *, rate_bytes_s: float | None = None
+        self,
+        requests: Sequence[DownloadRequest],
+        *,
+        rate_bytes_s: float | None = None,
+        once: bool = False,
     ) -> tuple[list[DownloadPlan], DownloadPlan, DurationEstimate]:
-        """Return what downloads for a flight would do, each and together, and how long it takes."""
+        """Return what downloads for a flight would do, each and together, and how long it takes.
+
+        With ``once``, a call that fails is not repeated.
+        """
         make_folder(self.config.c11.cache_root)
         survey, flight_id = self.area_survey, requests[0].flight_id
         flight = self.flights.book.find_flight(flight_id) or Flight(flight_id=flight_id)
-        return survey.plan(requests, flight=flight, rate_bytes_s=rate_bytes_s)
+        return survey.plan(requests, flight=flight, rate_bytes_s=rate_bytes_s, once=once)
 
     # the cache
 
@@ -298,6 +306,11 @@ class Installation(InstallationParts):
         container = self._checked
         container.cache_session().check()
         return container.map_service()
+
+    @property
+    def flight_overlays(self) -> FlightOverlays:
+        """Shows on a map what a flight lacks, and what it captured."""
+        return self._checked.flight_overlays()
 
     @property
     def tile_lives(self) -> TileLives:
@@ -358,16 +371,19 @@ class Installation(InstallationParts):
         """Selects runs for an action of an operator, and applies it to them."""
         return BulkRuns(reader=self.work_reader, control=self.run_control)
 
-    def queue_download(self, flight: str, area: Area, *, by: str) -> tuple[Run, bool]:
+    def queue_download(
+        self, flight: str, area: Area, *, by: str, reason: str | None = None
+    ) -> tuple[Run, bool]:
         """Queue the download of an area; return its run, and whether it is new."""
-        return self._queue(DownloadArea(source=self.config.source, flight_id=flight, area=area), by)
+        work = DownloadArea(source=self.config.source, flight_id=flight, area=area)
+        return self._queue(work, by, reason)
 
     def queue_upload(self, flight: str, *, by: str) -> tuple[Run, bool]:
         """Queue the upload of a flight's tiles; return its run, and whether it is new."""
         return self._queue(UploadFlight(source=self.config.source, flight_id=flight), by)
 
-    def _queue(self, work: Work, by: str) -> tuple[Run, bool]:
-        return self.run_control.submit(work, actor=Actor.OPERATOR, by=by)
+    def _queue(self, work: Work, by: str, reason: str | None = None) -> tuple[Run, bool]:
+        return self.run_control.submit(work, actor=Actor.OPERATOR, by=by, reason=reason)
 
     @property
     def partition_control(self) -> PartitionControl:

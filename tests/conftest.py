@@ -110,6 +110,12 @@ def database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[
     yield from _create_database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
 
 
+@pytest.fixture(scope="module")
+def module_database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a database that the tests of one module share."""
+    yield from _create_database(postgres_url, request, f"TEMPLATE {TEMPLATE} STRATEGY file_copy")
+
+
 @pytest.fixture(scope="session")
 def shared_database_url(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a database that tests of one worker share."""

@@ -151,7 +151,8 @@ class MapService:
     def list_layers(self) -> Sequence[MapLayer]:
         """Return the layer of each source; counted at most every few seconds."""
         now_s = self.clock.monotonic()
-        if self._layers_at_s is None or now_s - self._layers_at_s >= LAYERS_TTL_S:
+        is_old = self._layers_at_s is None or now_s - self._layers_at_s >= LAYERS_TTL_S
+        if is_old or not self._layers:  # an empty cache is counted at once
             self._layers = self.index.list_layers()
             self._layers_at_s = now_s
         return self._layers

@@ -87,6 +87,7 @@ class RunControl:
         actor: Actor,
         priority: RunPriority = RunPriority.FRESH,
         by: str | None = None,
+        reason: str | None = None,
     ) -> tuple[Run, bool]:
         """Queue a piece of work and return whether it is new; the same work is not queued twice."""
         if work.kind is RunKind.ACQUIRE_PARTITION:
@@ -108,6 +109,7 @@ class RunControl:
                 priority=priority,
                 dedupe_key=work.dedupe_key,
                 payload=work.to_payload(),
+                reason=reason,
             )
             unit.save_run(change)
         return change.after, True

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from attrs import define, fields
+from attrs import define, evolve, fields
 
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.settings import DownloadSettings
@@ -15,6 +15,7 @@ from tileferry.application.download.survey import (
     HeadroomPreview,
     ListingSummary,
     estimate_duration,
+    limit_to_one_attempt,
     measure_throughput,
     summarize_listing,
 )
@@ -72,12 +73,18 @@ class AreaSurvey:
         *,
         flight: Flight,
         rate_bytes_s: float | None = None,
+        once: bool = False,
     ) -> tuple[list[DownloadPlan], DownloadPlan, DurationEstimate]:
         """Return the plan of each request, of all together, and the estimated duration.
 
         The tiles of the flight's areas, and of the requests, are not evicted for each other.
-        Without ``rate_bytes_s`` a few tiles are fetched to measure the throughput.
+        Without ``rate_bytes_s`` a few tiles are fetched to measure the throughput. With ``once``, a
+        call that fails is not repeated: somebody waits for the plan, and can ask again.
         """
+        if once:
+            settings = evolve(self.settings, policy=limit_to_one_attempt(self.settings.policy))
+            survey = evolve(self, settings=settings)
+            return survey.plan(requests, flight=flight, rate_bytes_s=rate_bytes_s)
         planned = [self._plan(request) for request in requests]
         needed_bytes = sum(plan.eviction.requested_bytes for plan in planned)
         keep = KeptTiles(

@@ -21,6 +21,7 @@ from tileferry.application.ports.journal import JournalStore
 from tileferry.application.ports.provider import FetchedTile
 from tileferry.application.ports.tiles import AbsentTiles, TileCatalogue
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
+from tileferry.domain.retry import RetryPolicy
 from tileferry.domain.tiles import (
     DownloadRequest,
     EvictionResult,
@@ -287,6 +288,11 @@ def estimate_duration(
     return DurationEstimate(seconds=None, basis=EstimateBasis.NOT_MEASURED, problem=measured)
 
 
+def limit_to_one_attempt(policy: RetryPolicy) -> RetryPolicy:
+    """Return a policy that retries nothing, and waits for nothing."""
+    return evolve(policy, max_attempts=1, max_rate_limited=0, max_retry_after_s=0.0)
+
+
 def measure_throughput(
     calls: ProviderCalls, sample: Iterable[TileSummary], runner: FetchRunner, clock: Clock
 ) -> Throughput | Exception | None:
@@ -295,8 +301,8 @@ def measure_throughput(
     Nothing is retried, so that a failing provider does not delay the estimate. If every fetch
     failed, one of the errors is returned; ``None`` if there were no tiles to fetch.
     """
-    once = evolve(calls.policy, max_attempts=1, max_rate_limited=0, max_retry_after_s=0.0)
-    fetcher = TileFetcher(evolve(calls, policy=once), ((tile, None) for tile in sample))
+    once = evolve(calls, policy=limit_to_one_attempt(calls.policy))
+    fetcher = TileFetcher(once, ((tile, None) for tile in sample))
     started_s = clock.monotonic()
     sizes: list[int] = []
     problem: Exception | None = None

@@ -144,6 +144,7 @@ def submit(
     priority: RunPriority = RunPriority.FRESH,
     dedupe_key: str | None = None,
     payload: Mapping[str, JsonValue] | None = None,
+    reason: str | None = None,
 ) -> Change[Run]:
     """Create a run in the queue."""
     run = Run(
@@ -156,7 +157,7 @@ def submit(
         payload=payload or {},
     )
     SUBMIT.permit(run.subject, None, actor, now)
-    return SUBMIT.change(None, run, actor=actor, at=now)
+    return SUBMIT.change(None, run, actor=actor, at=now, reason=reason)
 
 
 def claim(

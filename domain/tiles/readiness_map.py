@@ -189,6 +189,14 @@ class ReadinessMap:
                 return True
         return False
 
+    def fill_hole(self, tile: TileId) -> bool:
+        """Mark a hole as present; return whether the tile was one."""
+        for grid in self._grids.get(tile.zoom, ()):
+            if grid.tiles.contains(tile) and not grid.marks[grid.index(tile)]:
+                grid.marks[grid.index(tile)] = _PRESENT
+                return True
+        return False
+
     def count_by_zoom(self) -> dict[int, ReadinessCount]:
         """Return the tile counts of each zoom level, in total and by flaw."""
         return {

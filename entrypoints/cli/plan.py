@@ -85,7 +85,7 @@ def plan_command(
         body = {**_plan_to_json(plan, estimate), **more, **get_credits(settings)}
         print_json(SCHEMA, body)
     else:
-        rows = _build_rows(plan, estimate, boxes)
+        rows = build_plan_rows(plan, estimate, boxes)
         stdout.print(build_facts_table(f"Plan for flight {flight}", rows))
         if (named := format_credits(settings)) is not None:
             stdout.print(named, markup=False, soft_wrap=True)
@@ -119,7 +119,7 @@ def _counts_to_json(plan: "DownloadPlan") -> dict[str, object]:
     }
 
 
-def _build_rows(
+def build_plan_rows(
     plan: "DownloadPlan", estimate: "DurationEstimate", boxes: "Sequence[BBox]"
 ) -> dict[str, object]:
     """Return the rows for people, without zeros."""

@@ -1,10 +1,8 @@
 """Policies: what each decides, its schedule, and what the log says about it; read-only."""
 
-import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from attrs import define, field
 from starlette.responses import Response
 
 from tileferry.application.policy_tuning import PolicyHistory, PolicySimulation
@@ -36,7 +34,7 @@ from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.filters import encode_filters, read_text
 from tileferry.entrypoints.web.policy_plot import plot_schedule
 from tileferry.entrypoints.web.site import Feed, Page, PageRequest, PageRoute
-from tileferry.entrypoints.web.snapshots import Snapshot
+from tileferry.entrypoints.web.snapshots import Snapshot, Snapshots
 
 _PATH = "/policies"
 _TUNE_PERIOD = timedelta(days=30)
@@ -67,26 +65,12 @@ class TuningResult(Snapshot[Sequence[PolicyHistory]]):
     """The proposals for every policy; they need the log of the whole period."""
 
 
-@define
-class Simulations:
-    """The latest simulations; one is computed at a time, because each reads a part of the log."""
+class Simulations(Snapshots[PolicySimulation]):
+    """The latest simulations; each reads a part of the log."""
 
-    _latest: dict[Hashable, Snapshot[PolicySimulation]] = field(factory=dict, init=False)
-    _running: threading.Lock = field(factory=threading.Lock, init=False)
-    _guard: threading.Lock = field(factory=threading.Lock, init=False)
-
-    def get(
-        self, key: Hashable, compute: Callable[[], PolicySimulation]
-    ) -> Snapshot[PolicySimulation]:
-        """Return the simulation for a key; the one that was not used for longest is dropped."""
-        with self._guard:
-            snapshot = self._latest.pop(key, None)
-            if snapshot is None:
-                snapshot = Snapshot(compute, repeat=_REPEAT, running=self._running)
-            self._latest[key] = snapshot
-            if len(self._latest) > _SIMULATIONS_MAX:
-                self._latest.pop(next(iter(self._latest)))
-        return snapshot
+    @classmethod
+    def create(cls) -> "Simulations":
+        return cls(_SIMULATIONS_MAX, _REPEAT)
 
 
 def show_policies(request: PageRequest) -> Response:
@@ -223,7 +207,7 @@ def _build_simulation(request: PageRequest, chosen: NamedPolicy) -> dict[str, ob
         return installation.simulate_policy(chosen.name, other, since=begin)
 
     key = (chosen.name, tuple(changes.items()), since)
-    snapshot = request.site.get_state(Simulations, Simulations).get(key, simulate)
+    snapshot = request.site.get_state(Simulations, Simulations.create).get(key, simulate)
     found = snapshot.get()
     result = {
         "policy": describe_policy(other),

@@ -1,7 +1,7 @@
 """Results that take too long for a request: computed in the background while a page is open."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -57,3 +57,25 @@ class Snapshot(Generic[Result]):
             self.taken_at = datetime.now(UTC)
             self.running.release()
             self._done.set()
+
+
+@define
+class Snapshots(Generic[Result]):
+    """The latest snapshots by a key, such as a flight; one is computed at a time."""
+
+    size_max: int
+    repeat: timedelta = timedelta(seconds=30)
+    _latest: dict[Hashable, Snapshot[Result]] = field(factory=dict, init=False)
+    _running: threading.Lock = field(factory=threading.Lock, init=False)
+    _guard: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def get(self, key: Hashable, compute: Callable[[], Result]) -> Snapshot[Result]:
+        """Return the snapshot of a key; the one that was not used for longest is dropped."""
+        with self._guard:
+            snapshot = self._latest.pop(key, None)
+            if snapshot is None:
+                snapshot = Snapshot(compute, repeat=self.repeat, running=self._running)
+            self._latest[key] = snapshot
+            if len(self._latest) > self.size_max:
+                self._latest.pop(next(iter(self._latest)))
+        return snapshot

@@ -14,6 +14,7 @@ import httpx
 from attrs import evolve, frozen
 from PIL import Image
 
+from support.provider import API_KEY, RunningProvider
 from tileferry.adapters.postgres import Database, PostgresAbsentTiles
 from tileferry.application.ports import TileMetadataStore
 from tileferry.application.upload.upload_retry import GIVEUP_KIND
@@ -110,12 +111,20 @@ def read_fragment(client: httpx.Client, feed: str, text: str) -> str:
 
 @contextmanager
 def serve_site(
-    home: Path, database_url: str, serve: Mapping[str, Any] | None = None, **settings: Any
+    home: Path,
+    database_url: str,
+    serve: Mapping[str, Any] | None = None,
+    *,
+    provider: RunningProvider | None = None,
+    **settings: Any,
 ) -> Iterator[RunningSite]:
-    """Run a site for a while."""
+    """Run a site for a while; with a provider, it can plan and download."""
+    called: dict[str, Any] = {} if provider is None else {"satellite_provider_url": provider.url}
     config = Config(
         database_url=database_url,
-        c11=C11Config(cache_root=home / "cache"),
+        c11=C11Config(
+            cache_root=home / "cache", service_api_key=API_KEY, backoff_base_s=0.0, **called
+        ),
         log=LogConfig(file=home / "log.jsonl"),
         partitions=PartitionsConfig(raw_root=home / "raw"),
         serve=ServeConfig(**{"port": 0, **(serve or {})}),

@@ -82,65 +82,205 @@ function makeTileLayer(layer, emptyImage) {
   });
 }
 
+// Plan an area: draw a box, take the visible one, type it, or drop a GeoJSON file. The form has all of it.
+function planArea(map, form) {
+  const { bbox, geojson } = form.elements;
+  const button = form.querySelector("[data-draw]");
+  const container = map.getContainer();
+  const shown = L.featureGroup().addTo(map);
+  const style = { className: "plan-area", weight: 3, interactive: false, color: null, fillColor: null, fillOpacity: null };
+  let start = null;
+  $$("[data-needs-script]", form).forEach((part) => { part.hidden = false; });
+
+  function show() {
+    shown.clearLayers();
+    const sides = bbox.value.split(",").map(Number);
+    if (geojson.value.trim()) {
+      try {
+        L.geoJSON(JSON.parse(geojson.value), { style: () => style }).addTo(shown);
+      } catch {
+        // The server explains what is wrong with it.
+      }
+    } else if (sides.length === 4 && sides.every(Number.isFinite) && bbox.value.trim()) {
+      L.rectangle([[sides[1], sides[0]], [sides[3], sides[2]]], style).addTo(shown);
+    }
+  }
+  function setBox(bounds) {
+    const sides = [bounds.getWest(), bounds.getSouth(), bounds.getEast(), bounds.getNorth()];
+    bbox.value = sides.map((side) => side.toFixed(5)).join(",");
+    geojson.value = "";
+    show();
+  }
+  function draw(on) {
+    map.dragging[on ? "disable" : "enable"]();
+    container.classList.toggle("drawing", on);
+    button.setAttribute("aria-pressed", on);
+    start = null;
+  }
+  const isDrawing = () => container.classList.contains("drawing");
+  async function read(file) {
+    geojson.value = await file.text();
+    geojson.closest("details").open = true;
+    show();
+    if (shown.getBounds().isValid()) map.fitBounds(shown.getBounds(), { padding: [30, 30] });
+  }
+
+  button.addEventListener("click", () => draw(!isDrawing()));
+  form.querySelector("[data-use-view]").addEventListener("click", () => setBox(map.getBounds()));
+  form.querySelector("[data-geojson]").addEventListener("change", (event) => {
+    if (event.target.files[0]) read(event.target.files[0]);
+  });
+  bbox.addEventListener("input", () => { geojson.value = ""; show(); });
+  geojson.addEventListener("input", show);
+  container.addEventListener("dragover", (event) => event.preventDefault());
+  container.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
+  });
+  container.addEventListener("pointerdown", (event) => {
+    if (!isDrawing() || event.target.closest(".leaflet-control")) return;
+    start = map.mouseEventToLatLng(event);
+    container.setPointerCapture(event.pointerId);
+  });
+  container.addEventListener("pointermove", (event) => {
+    if (start) setBox(L.latLngBounds(start, map.mouseEventToLatLng(event)));
+  });
+  container.addEventListener("pointerup", () => {
+    if (start) setTimeout(() => draw(false)); // after the click that follows
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && isDrawing()) draw(false);
+  });
+  show();
+  return isDrawing;
+}
+
+// The overlay of a flight. Shapes are no stops of the Tab key: the list has the same places as links.
+function showOverlay(map, view, field, explain) {
+  const info = document.querySelector("[data-overlay-info]");
+  const shapes = L.layerGroup().addTo(map);
+  const tooltip = L.tooltip({ sticky: true });
+  const hidden = new Set();
+  const overlay = { zooms: [], zoom: "", damage: false, flight: "" };
+  let found = null;
+
+  function addShape(feature) {
+    const [west, south, east, north] = feature.bbox;
+    const isArea = feature.kind === "area";
+    const shape = L.rectangle([[south, west], [north, east]], {
+      className: isArea ? "flight-area" : `kind-${feature.kind}`,
+      weight: isArea ? 3 : 2,
+      fill: !isArea,
+      fillColor: `url(#pattern-${feature.kind})`,
+      fillOpacity: 1,
+      color: null,
+      interactive: !isArea,
+    }).addTo(shapes);
+    // Not bindTooltip: its listeners make every shape a stop of the Tab key.
+    shape.on("mousemove", (event) => tooltip.setLatLng(event.latlng)
+      .setContent(document.createTextNode(feature.text).textContent).openOn(map));
+    shape.on("mouseout", () => tooltip.close());
+    shape.on("click", (event) => {
+      L.DomEvent.stopPropagation(event);
+      explain(event.latlng, feature.zoom);
+    });
+  }
+  function draw() {
+    shapes.clearLayers();
+    tooltip.close();
+    const shown = found.features.filter((feature) => !hidden.has(feature.kind));
+    shown.reverse().forEach(addShape); // the worst on top, the areas below
+    $$("[data-listed]", info).forEach((item) => { item.hidden = hidden.has(item.dataset.listed); });
+  }
+  async function load({ fit }) {
+    overlay.flight = field.value;
+    if (!field.value) {
+      shapes.clearLayers();
+      overlay.zooms = [];
+      info.hidden = true;
+      return;
+    }
+    const asked = new URLSearchParams({ flight: field.value });
+    if (overlay.zoom) asked.set("zoom", overlay.zoom);
+    if (overlay.damage) asked.set("damage", "1");
+    const answer = await fetch(`${view.overlay}?${asked}`, { headers: { accept: "application/json" } });
+    if (!answer.ok || field.value !== asked.get("flight")) return;
+    found = await answer.json();
+    overlay.zooms = found.zooms;
+    const focused = info.contains(document.activeElement) ? document.activeElement.id : "";
+    const isListOpen = info.querySelector("details")?.open;
+    info.innerHTML = found.html;
+    info.hidden = false;
+    if (isListOpen && info.querySelector("details")) info.querySelector("details").open = true;
+    $$("[data-kind]", info).forEach((box) => { box.checked = !hidden.has(box.dataset.kind); });
+    info.querySelector("[data-overlay-damage]").checked = overlay.damage;
+    if (focused) document.getElementById(focused)?.focus();
+    draw();
+    if (fit && found.bbox) fitBox(map, found.bbox);
+    if (!found.is_ready) setTimeout(() => field.value === overlay.flight && load({ fit: false }), 700);
+  }
+
+  field.addEventListener("change", () => { overlay.zoom = ""; load({ fit: true }); });
+  info.addEventListener("change", ({ target }) => {
+    if (target.dataset.kind) {
+      hidden[target.checked ? "delete" : "add"](target.dataset.kind);
+      draw();
+    } else {
+      if ("overlayZoom" in target.dataset) overlay.zoom = target.value;
+      if ("overlayDamage" in target.dataset) overlay.damage = target.checked;
+      load({ fit: false });
+    }
+  });
+  if (field.value) load({ fit: true });
+  return overlay;
+}
+
+function fitBox(map, [west, south, east, north]) {
+  map.fitBounds([[south, west], [north, east]], { padding: [30, 30] });
+}
+
 function showMap(element) {
   const view = JSON.parse(element.dataset.map);
   const map = L.map(element, { worldCopyJump: true, zoomControl: true, attributionControl: false });
   L.control.scale({ imperial: false }).addTo(map);
-  const shown = { layer: null, overlay: L.layerGroup().addTo(map) };
+  let shown = null;
+  let overlay = { zooms: [], zoom: "" };
 
   function select(layer) {
-    if (shown.layer) shown.layer.remove();
-    shown.layer = makeTileLayer(layer, view.empty_image).addTo(map);
-    shown.layer.layer = layer;
+    if (shown) shown.remove();
+    shown = makeTileLayer(layer, view.empty_image).addTo(map);
+    shown.layer = layer;
   }
 
   // The panel of one tile: the server renders it, as it renders the page of the same address.
   const panel = document.querySelector("[data-tile-panel]");
   async function explain(tile) {
-    const address = `${view.tile_page}?part=1&tile=${encodeURIComponent(tile)}`;
-    const answer = await fetch(address);
+    const answer = await fetch(`${view.tile_page}?part=1&tile=${encodeURIComponent(tile)}`);
     panel.innerHTML = await answer.text();
     panel.hidden = false;
+    panel.scrollIntoView({ block: "nearest" });
     panel.querySelector("h1, h2")?.focus();
   }
-  function findTile(place) {
-    const layer = shown.layer ? shown.layer.layer : { name: "merged", zoom_min: 0, zoom_max: 21 };
-    const zoom = Math.min(Math.max(Math.round(map.getZoom()), layer.zoom_min), layer.zoom_max);
-    const { x, y } = map.project(place.wrap(), zoom).divideBy(256).floor();
-    const tile = `${zoom}/${x}/${y}`;
-    return layer.name === "merged" ? tile : `${layer.name}/${tile}`;
+  // The level of a click: that of the shape, the chosen one, or the nearest that has tiles.
+  function explainPlace(place, zoom) {
+    const layer = shown?.layer;
+    const zooms = overlay.zooms.length ? overlay.zooms : Object.keys(layer?.levels ?? {}).map(Number);
+    const now = Math.round(map.getZoom());
+    const near = zooms.reduce((best, one) => Math.abs(one - now) < Math.abs(best - now) ? one : best, zooms[0] ?? now);
+    const level = zoom ?? (Number(overlay.zoom) || near);
+    const { x, y } = map.project(place.wrap(), level).divideBy(256).floor();
+    explain(`${layer && layer.name !== "merged" ? `${layer.name}/` : ""}${level}/${x}/${y}`);
   }
-  map.on("click", (event) => explain(findTile(event.latlng)));
-  panel.addEventListener("click", (event) => {
+  const form = document.querySelector("[data-plan]");
+  const isDrawing = form ? planArea(map, form) : () => false;
+  map.on("click", (event) => isDrawing() || explainPlace(event.latlng));
+  document.addEventListener("click", (event) => {
     const link = event.target.closest("[data-tile]");
-    if (!link) return;
+    if (!link || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
+    if (link.dataset.bbox) fitBox(map, link.dataset.bbox.split(",").map(Number));
     explain(link.dataset.tile);
   });
-
-  async function draw(address) {
-    shown.overlay.clearLayers();
-    if (!address) return;
-    const answer = await fetch(address, { headers: { accept: "application/json" } });
-    if (!answer.ok) return;
-    const found = await answer.json();
-    for (const feature of found.features) {
-      const [west, south, east, north] = feature.bbox;
-      const box = L.rectangle([[south, west], [north, east]], {
-        className: feature.class,
-        weight: feature.class === "flight-area" ? 2 : 1,
-        fill: feature.class !== "flight-area",
-        fillOpacity: 0.55,
-        color: null,
-        fillColor: null,
-      });
-      box.bindTooltip(document.createTextNode(feature.text).textContent).addTo(shown.overlay);
-    }
-    if (found.bbox) {
-      const [west, south, east, north] = found.bbox;
-      map.fitBounds([[south, west], [north, east]], { padding: [30, 30] });
-    }
-  }
 
   const [west, south, east, north] = view.bounds;
   map.fitBounds([[south, west], [north, east]], { padding: [20, 20] });
@@ -149,11 +289,8 @@ function showMap(element) {
     input.addEventListener("change", () =>
       select(view.layers.find((layer) => layer.name === input.value)));
   }
-  for (const field of $$("[data-overlay]")) {
-    const drawSelected = () => draw(field.value && `${field.dataset.overlay}${encodeURIComponent(field.value)}`);
-    field.addEventListener("change", drawSelected);
-    if (field.value) drawSelected();
-  }
+  const field = document.querySelector("[data-overlay]");
+  if (field) overlay = showOverlay(map, view, field, (place, zoom) => isDrawing() || explainPlace(place, zoom));
   element.map = map; // for tests
 }
 $$("[data-map]").forEach(showMap);

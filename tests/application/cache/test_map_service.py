@@ -150,9 +150,11 @@ def test_missing_tile_of_a_flight_names_the_flight(env: MapEnv) -> None:
 def test_layers_are_counted_again_after_a_while(env: MapEnv) -> None:
     assert env.service.list_with_merged() == ()
     env.add("sat/4/3/2", make_picture("a"))
-    assert env.service.find_layer("sat") is None
-    env.clock.advance(LAYERS_TTL_S)
     assert [layer.name for layer in env.service.list_with_merged()] == ["merged", "sat"]
+    env.add("other/4/3/2", make_picture("a"))
+    assert env.service.find_layer("other") is None
+    env.clock.advance(LAYERS_TTL_S)
+    assert env.service.find_layer("other") is not None
     layer = env.service.find_layer("sat")
     assert layer is not None
     assert layer.tiles == 1

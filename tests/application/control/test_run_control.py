@@ -66,7 +66,7 @@ def get_status(desk: ControlPlane) -> PartitionStatus:
 
 def test_duplicate_submission_returns_queued_run(control_plane: ControlPlane) -> None:
     first, is_new = control_plane.control.submit(
-        download_work("F1"), actor=Actor.OPERATOR, by="ann"
+        download_work("F1"), actor=Actor.OPERATOR, by="ann", reason="a new area"
     )
     again, is_new_again = control_plane.control.submit(download_work("F1"), actor=Actor.OPERATOR)
     assert (is_new, is_new_again, again) == (True, False, first)

@@ -3,14 +3,16 @@
 from collections.abc import Container
 from pathlib import Path
 
+import pytest
 from support.download_env import DERKACHI, ZOOM, DownloadEnv, open_memory_download_env
-from support.scripted_provider import ScriptedProvider
+from support.scripted_provider import TILES, ScriptedProvider, create_answer
 
 from tileferry.adapters.filesystem import FileJournalStore
 from tileferry.adapters.memory import InlineFetchRunner, ManualClock
 from tileferry.application import DownloadSettings
 from tileferry.application.download.area_survey import AreaSurvey
 from tileferry.application.download.survey import EstimateBasis
+from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import EvictionResult, Flight, FreshnessRule, TileCoverage, TileId
 
 
@@ -78,3 +80,15 @@ def test_plans_of_several_areas_add_up(tmp_path: Path) -> None:
         assert (done.complete, whole.complete) == (True, True)
         assert provider.tiles[0] in done.reused
         assert "a tile" not in done.reused  # type: ignore[comparison-overlap]  # on purpose
+
+
+def test_somebody_who_waits_for_a_plan_gets_the_first_failure(tmp_path: Path) -> None:
+    provider = ScriptedProvider.for_area(DERKACHI, ZOOM, 12)
+    provider.once[TILES] = [create_answer(503)]
+    with open_memory_download_env(tmp_path, provider) as site:
+        survey, requests = build_survey(site), [site.create_request()]
+        flight = Flight(flight_id="F1")
+        with pytest.raises(SatelliteProviderError):
+            survey.plan(requests, flight=flight, rate_bytes_s=1_000.0, once=True)
+        _, plan, _ = survey.plan(requests, flight=flight, rate_bytes_s=1_000.0, once=True)
+        assert plan.tiles_to_fetch == 12

@@ -1,7 +1,6 @@
 """One site and one browser that the tests of a worker share."""
 
 import os
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from support.audit_events import create_call_events
+from support.browser import open_tab
 from support.control_plane import ControlPlane, create_postgres_control_plane
 from support.things_page import APPLIED, SIZE, THINGS
 from support.web_site import RunningSite, fill_cache, serve_site
@@ -22,6 +22,7 @@ from tileferry.entrypoints.web.policies import TuningResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+    from support.provider import RunningProvider
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -125,25 +126,18 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture
 def page(browser: "Browser", site: RunningSite) -> Iterator["Page"]:
-    """Open a tab; fail if it logs an error, breaks the CSP, or leaves the host."""
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    page.on(
-        "console",
-        lambda message: (
-            problems.append(message.text) if message.type in {"error", "warning"} else None
-        ),
-    )
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if re.match(re.escape(site.url) + "/", request.url)
-            else problems.append(request.url)
-        ),
-    )
-    yield page
-    context.close()
-    assert problems == []
+    """Open a tab for the shared site."""
+    with open_tab(browser, site) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def planning_site(
+    tmp_path_factory: pytest.TempPathFactory,
+    module_database_url: str,
+    provider_server: "RunningProvider",
+) -> Iterator[RunningSite]:
+    """Run a site with a provider, and a database and a cache of its own."""
+    home = tmp_path_factory.mktemp("planning")
+    with serve_site(home, module_database_url, provider=provider_server) as running:
+        yield running

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from PIL import Image, ImageColor
+from support.browser import open_tab
 from support.browser_scripts import read_axe, read_maplibre
 from support.control_plane import (
     LEASE,
@@ -20,11 +21,12 @@ from support.control_plane import (
     partition_key,
 )
 from support.download_operator import wait_until
+from support.provider import RunningProvider
 from support.web_site import RunningSite, give_up_tile, serve_site
 from support.work_operator import fill_sink
 
 from tileferry.application.ports.work import RunFilter
-from tileferry.domain.runs import Verdict, VerdictOutcome
+from tileferry.domain.runs import RunKind, Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import TileId
 from tileferry.entrypoints.flight_report import make_flight_report
@@ -48,7 +50,7 @@ def wait_for_truth(page: "Page", expression: str) -> None:
 def test_browser_shows_imagery_and_the_hole(site: RunningSite, page: "Page") -> None:
     page.goto(f"{site.url}/map?flight=F7")
     page.wait_for_selector(".leaflet-tile-loaded")
-    page.wait_for_selector("path.flaw-hole")
+    page.wait_for_selector("path.kind-hole")
     wait_for_truth(
         page,
         "[...document.querySelectorAll('img.leaflet-tile-loaded')]"
@@ -60,10 +62,79 @@ def test_browser_shows_imagery_and_the_hole(site: RunningSite, page: "Page") -> 
     page.wait_for_selector("img.leaflet-tile-loaded[src*='/sat/10/']")  # 11 to 13 are not stored
 
 
+def test_area_is_drawn_planned_downloaded_and_go(
+    planning_site: RunningSite, browser: "Browser", reference_provider: RunningProvider
+) -> None:
+    with open_tab(browser, planning_site) as page:
+        page.goto(f"{planning_site.url}/map")
+        page.evaluate("document.querySelector('[data-map]').map.setView([49.95, 36.2], 13)")
+        page.get_by_role("button", name="Draw a box").click()
+        page.mouse.move(300, 300)
+        page.mouse.down()
+        page.mouse.move(500, 400, steps=3)
+        page.mouse.up()
+        wait_for_truth(page, "!document.querySelector('.drawing')")
+        assert len(page.get_by_label("Area west").input_value().split(",")) == 4
+        assert page.locator("[data-tile-panel]").is_hidden(), "drawing explains no tile"
+        page.get_by_role("textbox", name="Zoom").fill("14")
+        page.get_by_label("Flight", exact=True).fill("F1")
+        page.get_by_label("Sector").select_option("stable_rear")
+        page.get_by_role("button", name="Plan", exact=True).click()
+        page.get_by_label("Reason").fill("flight on Monday")
+        tiles = page.locator("h1").inner_text().split()[4]
+        if page.get_by_label(f"Type {tiles}").count():
+            page.get_by_label(f"Type {tiles}").fill(tiles)
+        page.get_by_role("button", name="Queue the download").click()
+        page.wait_for_selector("text=Queued as run")
+        reference_provider.reset()  # tiles were fetched to measure the time
+        reference_provider.set_faults({"fault": "503", "call": "tile", "attempts": [1], "times": 1})
+        worker = threading.Thread(target=run_worker, args=[planning_site], daemon=True)
+        worker.start()
+        worker.join(30)
+        page.goto(f"{planning_site.url}/flights")
+        page.wait_for_selector(".verdict.ok:text-is('GO')")
+        page.goto(f"{planning_site.url}/map?flight=F1")
+        page.wait_for_selector("path.flight-area")
+        wait_for_truth(page, "!document.querySelector('.leaflet-zoom-anim')")
+        page.mouse.click(560, 475)  # the middle of the map, and of the area
+        page.wait_for_selector("[data-tile-panel] .badge.ok")
+        wait_for_truth(page, "document.querySelector('[data-tile-panel] img').naturalWidth === 256")
+        retried = next(tile for tile, times in reference_provider.fetched.items() if times == 2)
+        page.get_by_label("Explain a tile").fill(retried)
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_selector("pre:has-text('HTTP 503')")
+
+
+def run_worker(site: RunningSite) -> None:
+    with site.installation.open_worker(
+        W1, until_idle=True, is_stopping=lambda: False, kinds=[RunKind.DOWNLOAD_AREA]
+    ) as worker:
+        worker.run()
+
+
+def test_keyboard_reaches_places_of_the_map_by_a_list(site: RunningSite, page: "Page") -> None:
+    page.goto(f"{site.url}/map?flight=F7")
+    page.wait_for_selector("path.kind-hole")
+    page.locator("#overlay-list summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-tile-panel] >> text=Not in the cache")
+    assert page.evaluate("document.activeElement.textContent").startswith("Tile 14/")
+    page.locator("#kind-hole").uncheck()
+    assert page.locator("path.kind-hole").count() == 0
+    stops = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        stops.add(page.evaluate("document.activeElement.tagName"))
+    assert "path" not in stops, "shapes are no stops"
+    assert "A" in stops
+
+
 def test_map_fits_a_phone(site: RunningSite, page: "Page") -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{site.url}/map?flight=F7")
-    page.wait_for_selector("path.flaw-hole")
+    page.wait_for_selector("path.kind-hole")
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width == 390
 

@@ -113,14 +113,14 @@ def test_simulation_compares_and_changes_nothing(client: httpx.Client, site: Run
 
 def test_simulation_waits_for_the_one_that_runs(client: httpx.Client, site: RunningSite) -> None:
     asked = f"{KV}&max_attempts=2&since=2s"
-    simulations = site.server.site.get_state(Simulations, Simulations)
+    simulations = site.server.site.get_state(Simulations, Simulations.create)
     with simulations._running:
         assert "Reading the log …" in client.get(f"/policies?{asked}").text
     assert "no such call" in read_fragment(client, f"/live/policy-simulation?{asked}", "Read 20")
 
 
 def test_only_the_latest_simulations_are_kept() -> None:
-    simulations = Simulations()
+    simulations = Simulations.create()
     with simulations._running:  # nothing is computed
         first, second = (simulations.get(key, pytest.fail) for key in ("first", "second"))
         for number in range(62):

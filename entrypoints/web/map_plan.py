@@ -1,0 +1,123 @@
+"""Plan the download of an area on the map, and queue it."""
+
+from attrs import define, evolve
+
+from tileferry.application.download.survey import DurationEstimate, EstimateBasis
+from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.tiles import Area, BBox, DownloadRequest, SectorClass, parse_geojson_bbox
+from tileferry.domain.tiles.area import area_to_json
+from tileferry.entrypoints.cli.areas import parse_zooms
+from tileferry.entrypoints.cli.plan import build_plan_rows
+from tileferry.entrypoints.tile_source import format_credits
+from tileferry.entrypoints.web.changes import Change, Confirmation, Preview
+from tileferry.entrypoints.web.site import PageRequest
+
+PATH = "/map/download"
+TILES_MAX = 250_000
+"""The listing of a larger area takes too long for a page."""
+
+
+@define
+class LinkRate:
+    """The throughput that was measured last, so that a confirmed plan fetches no tiles again."""
+
+    bytes_s: float | None = None
+
+
+def _preview(request: PageRequest) -> Preview:
+    wanted = _read_request(request)
+    installation = request.installation
+    if "far" not in request.form:
+        installation.flights.check_distances(wanted.flight_id, [wanted.bbox])
+    rate = request.site.get_state(LinkRate, LinkRate)
+    is_applied = request.path.endswith("/apply")
+    _, plan, estimate = installation.plan_downloads(
+        [wanted], rate_bytes_s=rate.bytes_s if is_applied else None, once=True
+    )
+    _note_rate(rate, estimate)
+    eviction, tiles = plan.eviction, plan.tiles_to_fetch
+    rows = {
+        "flight": wanted.flight_id,
+        "zoom": ", ".join(map(str, wanted.zoom_levels)),
+        "sector": wanted.sector_class.value,
+        **build_plan_rows(plan, estimate, [wanted.bbox]),
+    }
+    note = ""
+    if plan.complete:
+        note = "Everything is in the cache already."
+    elif eviction.insufficient:
+        note = eviction.build_error().summary
+    # An area whose tiles all come from other flights is still recorded for this one.
+    count = 0 if plan.complete or eviction.insufficient else max(tiles, 1)
+    named = format_credits(installation.config)
+    return Preview(
+        title=f"Queue the download of {tiles:,} tile{'' if tiles == 1 else 's'}"
+        f" for flight {wanted.flight_id}",
+        count=count,
+        noun="tile",
+        plan=[
+            wanted.flight_id,
+            area_to_json(wanted.area),
+            [plan.tiles_listed, plan.tiles_stored, tiles, plan.bytes_to_fetch],
+            [str(tile) for tile in eviction.evicted],
+            count,
+        ],
+        columns=("Plan", "Value"),
+        rows=list(rows.items()),
+        remarks=[named] if named else [],
+        note=note,
+    )
+
+
+def _note_rate(rate: LinkRate, estimate: DurationEstimate) -> None:
+    if estimate.basis is EstimateBasis.MEASURED:
+        rate.bytes_s = estimate.rate_bytes_s
+
+
+def _apply(request: PageRequest, confirmation: Confirmation) -> str:
+    wanted = _read_request(request)
+    run, is_new = request.installation.queue_download(
+        wanted.flight_id, wanted.area, by=confirmation.by, reason=confirmation.reason
+    )
+    queued = f"Queued as run {run.run_id}" if is_new else f"Already queued as run {run.run_id}"
+    return f"{queued}. The next free worker downloads it."
+
+
+def _read_request(request: PageRequest) -> DownloadRequest:
+    form = request.form
+    sector = form.get("sector", "")
+    if sector not in {one.value for one in SectorClass}:
+        known = ", ".join(one.value for one in SectorClass)
+        raise InvalidValueError(field="sector", value=sector, problem=f"must be one of {known}")
+    wanted = DownloadRequest(
+        flight_id=form.get("flight", "").strip(),
+        area=Area(
+            bbox=_read_box(request),
+            zoom_levels=parse_zooms(form.get("zoom", "")),
+            sector_class=SectorClass(sector),
+        ),
+        cache_root=request.installation.config.c11.cache_root,
+    )
+    tiles = wanted.coverage.count
+    if tiles > TILES_MAX:
+        raise InvalidValueError(
+            field="area",
+            value=f"{tiles:,} tiles",
+            problem=f"is more than the console plans, which is {TILES_MAX:,}",
+            remedy="use fewer zoom levels or a smaller area, or tileferry runs submit download",
+        )
+    return wanted
+
+
+def _read_box(request: PageRequest) -> BBox:
+    geojson = request.form.get("geojson", "").strip()
+    if geojson:
+        return parse_geojson_bbox(geojson.encode("utf-8", "replace"), field="GeoJSON")
+    text = request.form.get("bbox", "").replace(" ", "")
+    try:
+        return BBox.parse(text)
+    except InvalidValueError as error:
+        raise evolve(error, field=f"area {error.field.partition('.')[2]}".rstrip()) from None
+
+
+CHANGE = Change(path=PATH, back="/runs", preview=_preview, apply=_apply)

@@ -1,0 +1,147 @@
+"""Planning a download on the map, over HTTP."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from attrs import evolve
+from support.provider import RunningProvider
+from support.web_site import RunningSite, confirm_change, post_form
+
+from tileferry.application.ports.work import RunFilter
+from tileferry.domain.audit import StateChanged
+from tileferry.domain.tiles import Area, BBox, DownloadRequest, FlightArea, SectorClass
+from tileferry.domain.work import DownloadArea, parse_work
+from tileferry.entrypoints.web import map_plan
+
+BOX = "36.1,49.9,36.14,49.92"
+FIELDS = {"bbox": BOX, "zoom": "14", "flight": "F1", "sector": "stable_rear"}
+AREA = Area(bbox=BBox.parse(BOX), zoom_levels=[14], sector_class=SectorClass.STABLE_REAR)
+TILES = AREA.coverage.count
+
+
+@pytest.fixture
+def operator(
+    planning_site: RunningSite,
+    reference_provider: RunningProvider,  # noqa: ARG001  # without faults
+) -> Iterator[httpx.Client]:
+    planning_site.server.app.guard._changes._buckets.clear()
+    with planning_site.client() as client:
+        yield client
+
+
+def test_plan_is_previewed_and_queued_with_its_reason(
+    operator: httpx.Client, planning_site: RunningSite, reference_provider: RunningProvider
+) -> None:
+    preview = post_form(operator, map_plan.PATH, {**FIELDS, "zoom": "14-15"})
+    for text in ("tiles listed", "to fetch", "about", "tiles came just now", "nothing"):
+        assert text in preview.text
+    fetched = reference_provider.fetched.total()
+    assert 0 < fetched <= 16, "some tiles are fetched to measure the time"
+    done = confirm_change(operator, map_plan.PATH, FIELDS, reason="flight on Monday")
+    assert "Queued as run " in done.text
+    (run, *_) = planning_site.installation.work_reader.list_runs(RunFilter(), limit=5)
+    assert parse_work(run.kind, dict(run.payload)) == DownloadArea(
+        source="satellite", flight_id="F1", area=AREA
+    )
+    assert reference_provider.fetched.total() <= fetched + TILES, "confirmed without measuring"
+    (entry,) = planning_site.installation.audit_reader.find_about(f"run {run.run_id}")
+    assert isinstance(entry.event, StateChanged)
+    assert entry.event.reason == "flight on Monday"
+    assert entry.event.additional_context == {"by": "tester@host"}
+    again = confirm_change(operator, map_plan.PATH, FIELDS, reason="again")
+    assert f"Already queued as run {run.run_id}" in again.text
+
+
+def test_many_tiles_need_their_number(operator: httpx.Client) -> None:
+    wide = {**FIELDS, "zoom": "15", "bbox": "36.1,49.9,36.2,49.95"}
+    refused = confirm_change(operator, map_plan.PATH, wide, reason="x")
+    assert refused.status_code == 409
+    assert "Nothing was changed" in refused.text
+    tiles = Area(
+        bbox=BBox.parse(wide["bbox"]), zoom_levels=[15], sector_class=AREA.sector_class
+    ).coverage.count
+    assert f"Type {tiles} to confirm" in refused.text
+    done = confirm_change(operator, map_plan.PATH, wide, reason="x", confirmed_count=str(tiles))
+    assert "Queued as run " in done.text
+
+
+def test_area_comes_from_geojson(operator: httpx.Client) -> None:
+    ring = [[36.1, 49.9], [36.14, 49.9], [36.12, 49.92], [36.1, 49.9]]
+    geojson = json.dumps({"type": "Polygon", "coordinates": [ring]})
+    page = post_form(operator, map_plan.PATH, {**FIELDS, "bbox": "", "geojson": geojson}).text
+    assert f"Queue the download of {TILES}" in page
+    wrong = post_form(operator, map_plan.PATH, {**FIELDS, "geojson": "{}"})
+    assert wrong.status_code == 400
+    assert "GeoJSON" in wrong.text
+
+
+def test_far_area_is_confirmed_in_the_form(
+    operator: httpx.Client, planning_site: RunningSite
+) -> None:
+    near = {**FIELDS, "flight": "F5"}
+    there = Area(
+        bbox=BBox.parse("-70.1,-30.1,-70.0,-30.0"),
+        zoom_levels=[10],
+        sector_class=SectorClass.STABLE_REAR,
+    )
+    book = planning_site.installation.flights.book
+    now = planning_site.installation.get_database_time()
+    book.add_area("F5", FlightArea(source="satellite", area=there, added_at=now))
+    assert post_form(operator, map_plan.PATH, near).status_code == 409
+    assert "Queue the" in post_form(operator, map_plan.PATH, {**near, "far": "1"}).text
+
+
+def test_downloaded_area_has_nothing_to_queue(
+    operator: httpx.Client, planning_site: RunningSite
+) -> None:
+    box = "37.1,49.9,37.14,49.92"
+    fields, area = {**FIELDS, "bbox": box}, evolve(AREA, bbox=BBox.parse(box))
+    installation = planning_site.installation
+    request = DownloadRequest(
+        flight_id="F1", area=area, cache_root=installation.config.c11.cache_root
+    )
+    with installation.hold_cache():
+        installation.build_downloader().download_tiles_for_area(request)
+    page = post_form(operator, map_plan.PATH, fields).text
+    assert "Everything is in the cache already" in page
+    assert "plan_hash" not in page
+    other = post_form(operator, map_plan.PATH, {**fields, "flight": "F2"}).text
+    assert "Queue the download of 0 tiles for flight F2" in other
+    assert "plan_hash" in other
+
+
+def test_area_that_does_not_fit_cannot_be_queued(
+    operator: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tileferry.domain.tiles.eviction import EvictionResult  # noqa: PLC0415  # used here only
+
+    monkeypatch.setattr(EvictionResult, "insufficient", True)
+    page = post_form(operator, map_plan.PATH, FIELDS).text
+    assert "does not fit" in page
+    assert "plan_hash" not in page
+
+
+def test_invalid_plan_is_explained(operator: httpx.Client) -> None:
+    for field, value, problem in (
+        ("bbox", "36,49", "area"),
+        ("bbox", "36.5,49.9,36.4,200", "area north"),
+        ("zoom", "x", "zoom"),
+        ("sector", "sea", "sector"),
+        ("flight", "../x", "flight_id"),
+        ("zoom", "20-21", "is more than the console plans"),
+    ):
+        wide = {**FIELDS, "bbox": "36.0,49.0,36.5,49.5", field: value}
+        answer = post_form(operator, map_plan.PATH, wide)
+        assert (answer.status_code, problem in answer.text) == (400, True)
+
+
+def test_failing_provider_is_reported_at_once(
+    operator: httpx.Client, reference_provider: RunningProvider
+) -> None:
+    reference_provider.set_faults({"call": "listing", "fault": "503"})
+    answer = post_form(operator, map_plan.PATH, FIELDS)
+    assert answer.status_code == 502
+    listings = [line for line in reference_provider.requests if line.tile is None]
+    assert len(listings) == 1
