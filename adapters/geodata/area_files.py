@@ -1,6 +1,6 @@
 """Reads areas and routes from files; the format follows from the content and the file's name."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tileferry.adapters.geodata.drawing import Drawing
 from tileferry.adapters.geodata.geojson import read_geojson
@@ -31,10 +31,18 @@ def read_corridor(path: Path, *, buffer_m: float) -> Shape:
     return build_corridor(_read_drawing(path), buffer_m)
 
 
+def parse_area(content: bytes, *, name: str) -> Place:
+    """Return the area that the content of a file draws; ``name`` is that of the file."""
+    return build_area(_parse_drawing(content, name))
+
+
 def _read_drawing(path: Path) -> Drawing:
     with path.open("rb") as file:
-        content = file.read(FILE_BYTES_MAX + 1)
-    drawing = Drawing(name=path.name)
+        return _parse_drawing(file.read(FILE_BYTES_MAX + 1), path.name)
+
+
+def _parse_drawing(content: bytes, name: str) -> Drawing:
+    drawing, suffix = Drawing(name=name), PurePath(name).suffix.lower()
     if len(content) > FILE_BYTES_MAX:
         drawing.refuse(
             "file", None, f"is larger than {format_bytes(FILE_BYTES_MAX)}", remedy="simplify it"
@@ -42,9 +50,9 @@ def _read_drawing(path: Path) -> Drawing:
     if content.startswith(_ZIP):
         read_kml(unpack_kmz(content, drawing), drawing)
     elif content.lstrip().startswith(_XML_STARTS):
-        is_gpx = path.suffix.lower() == ".gpx" or b"<gpx" in content[:_HEAD_BYTES]
+        is_gpx = suffix == ".gpx" or b"<gpx" in content[:_HEAD_BYTES]
         (read_gpx if is_gpx else read_kml)(content, drawing)
-    elif path.suffix.lower() == ".plan" or b'"Plan"' in content[:_HEAD_BYTES]:
+    elif suffix == ".plan" or b'"Plan"' in content[:_HEAD_BYTES]:
         read_plan(content, drawing)
     elif content.lstrip()[:1] in {b"{", b"["}:
         read_geojson(content, drawing)

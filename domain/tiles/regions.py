@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from tileferry.domain.tiles.coverage import TileRange
 from tileferry.domain.tiles.tile_id import TileId
+from tileferry.domain.tiles.tile_range import TileRange
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 from attrs import evolve, frozen
 
-from tileferry.adapters.geodata.area_files import read_area
+from tileferry.adapters.geodata.area_files import parse_area, read_area
 from tileferry.domain.errors import FarAreaError, InvalidValueError
 from tileferry.domain.tiles import (
     BBox,
@@ -104,6 +104,12 @@ def build_download_requests(
             DownloadRequest(flight_id=flight, area=area, cache_root=config.c11.cache_root)
             for area in areas
         ]
+
+
+def parse_drawn_area(text: str, *, name: str) -> BBox:
+    """Return the box around an area in one of the text formats of ``--area``."""
+    place = parse_area(text.encode("utf-8", "replace"), name=name)
+    return place if isinstance(place, BBox) else place.bbox
 
 
 def confirm_distances(

@@ -4,9 +4,9 @@ from attrs import define, evolve
 
 from tileferry.application.download.survey import DurationEstimate, EstimateBasis
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import Area, BBox, DownloadRequest, SectorClass, parse_geojson_bbox
+from tileferry.domain.tiles import Area, BBox, DownloadRequest, SectorClass
 from tileferry.domain.tiles.area import area_to_json
-from tileferry.entrypoints.cli.areas import parse_zooms
+from tileferry.entrypoints.cli.areas import parse_drawn_area, parse_zooms
 from tileferry.entrypoints.cli.plan import build_plan_rows
 from tileferry.entrypoints.tile_source import format_credits
 from tileferry.entrypoints.web.changes import Change, Confirmation, Preview
@@ -110,9 +110,9 @@ def _read_request(request: PageRequest) -> DownloadRequest:
 
 
 def _read_box(request: PageRequest) -> BBox:
-    geojson = request.form.get("geojson", "").strip()
-    if geojson:
-        return parse_geojson_bbox(geojson.encode("utf-8", "replace"), field="GeoJSON")
+    drawn = request.form.get("geojson", "").strip()
+    if drawn:
+        return parse_drawn_area(drawn, name="the dropped area")
     text = request.form.get("bbox", "").replace(" ", "")
     try:
         return BBox.parse(text)

@@ -74,7 +74,7 @@ def test_area_comes_from_geojson(operator: httpx.Client) -> None:
     assert f"Queue the download of {TILES}" in page
     wrong = post_form(operator, map_plan.PATH, {**FIELDS, "geojson": "{}"})
     assert wrong.status_code == 400
-    assert "GeoJSON" in wrong.text
+    assert "the dropped area" in wrong.text
 
 
 def test_far_area_is_confirmed_in_the_form(
