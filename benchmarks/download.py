@@ -9,7 +9,6 @@ left to write. Whole commands are compared, start-up included, and the inner loo
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from logging import getLogger
 
 from attrs import frozen
 
-from benchmarks.cache import CHANCE, MEMORY_KIB_MAX, MEMORY_TILES
+from benchmarks.cache import MEMORY_KIB_MAX, MEMORY_TILES
 from benchmarks.cache_site import Site, described, opened
 from benchmarks.download_site import (
     BIN,
@@ -34,7 +33,14 @@ from benchmarks.download_site import (
     tiles_in,
 )
 from benchmarks.harness import Ratio, seconds_per_call
-from benchmarks.processor_time import COMMAND, Spent, measure, measure_command
+from benchmarks.processor_time import (
+    COMMAND,
+    Spent,
+    compare,
+    measure,
+    measure_command,
+    rates,
+)
 from tileferry.adapters.filesystem import FileJournalStore
 from tileferry.adapters.http import (
     CurlTransport,
@@ -50,7 +56,6 @@ SMALL_TILES, SMALL_BYTES = 4_000, 20_480
 LARGE_BYTES = 1024 * 1024
 COMMAND_TILES = {SMALL_BYTES: 16_000, LARGE_BYTES: 2_000}
 """How many tiles a whole command copies."""
-ROUNDS = 5
 GATE_MICROS_MAX = 50.0
 JOURNAL_MS_MAX = 5.0
 TILE_S = 170e-6
@@ -156,31 +161,6 @@ def find_best_rclone(server: TileServer) -> Rclone:
     """Return the settings with which rclone is fastest here."""
     candidates = [Rclone(*settings) for settings in product((8, 16, 32), (True, False))]
     return min(candidates, key=lambda one: one.copy(server).wall_s)
-
-
-def compare(contenders: dict[str, Callable[[], Spent]], rounds: int = ROUNDS) -> dict[str, Spent]:
-    """Let contenders take turns, in another order each time; return the medians."""
-    spent: dict[str, list[Spent]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name in CHANCE.sample(list(contenders), len(contenders)):
-            spent[name].append(contenders[name]())
-    return {
-        name: Spent(
-            wall_s=statistics.median(one.wall_s for one in runs),
-            own_s=statistics.median(one.own_s for one in runs),
-            servers_s=statistics.median(one.servers_s for one in runs),
-        )
-        for name, runs in spent.items()
-    }
-
-
-def rates(spent: dict[str, Spent], count: int) -> str:
-    """Write what each contender needs for a tile for the details."""
-    return ", ".join(
-        f"{name} {count / one.wall_s:,.0f}/s with {one.own_s / count * 1e6:.0f} + "
-        f"{one.servers_s / count * 1e6:.0f} µs"
-        for name, one in spent.items()
-    )
 
 
 def inner_loops(site: Site) -> Iterator[Ratio]:

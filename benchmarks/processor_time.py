@@ -5,7 +5,9 @@ This process is measured by ``getrusage``, a command by what ``wait4`` returns, 
 """
 
 import os
+import random
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from tempfile import TemporaryFile
 from attrs import frozen
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CHANCE = random.Random(20_480)  # noqa: S311  # the same order in every run
 
 
 @frozen(kw_only=True)
@@ -118,6 +121,31 @@ def _read_schedstat(pid: int) -> float:
 def _children(pid: int) -> Iterator[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return map(int, listed.split())
+
+
+def compare(contenders: dict[str, Callable[[], Spent]], rounds: int = 5) -> dict[str, Spent]:
+    """Let contenders take turns, in another order each time; return the medians."""
+    spent: dict[str, list[Spent]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name in _CHANCE.sample(list(contenders), len(contenders)):
+            spent[name].append(contenders[name]())
+    return {
+        name: Spent(
+            wall_s=statistics.median(one.wall_s for one in runs),
+            own_s=statistics.median(one.own_s for one in runs),
+            servers_s=statistics.median(one.servers_s for one in runs),
+        )
+        for name, runs in spent.items()
+    }
+
+
+def rates(spent: dict[str, Spent], count: int) -> str:
+    """Write what each contender needs for a tile for the details."""
+    return ", ".join(
+        f"{name} {count / one.wall_s:,.0f}/s with {one.own_s / count * 1e6:.0f} + "
+        f"{one.servers_s / count * 1e6:.0f} µs"
+        for name, one in spent.items()
+    )
 
 
 PYTHON = sys.executable
