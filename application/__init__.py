@@ -16,7 +16,8 @@ with export_lazily(globals()):
     from tileferry.application.retries.idempotent_call import StoredResult, WhenBusy
     from tileferry.application.retries.json_codec import JsonCodec
     from tileferry.application.retries.manager import RetryManager
-    from tileferry.application.upload.flight_upload import FlightUpload, UploadSettings
+    from tileferry.application.upload.batch_signing import UploadSettings
+    from tileferry.application.upload.flight_upload import FlightUpload
     from tileferry.application.upload.upload_retry import (
         C11RetryConfig,
         IdempotentRetryTileUploader,

@@ -4,14 +4,11 @@ Machines are noisy, so peers take turns, many rounds of each, and the median rou
 reported is a ratio of two times of the same run; seconds of one machine mean nothing on another.
 """
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
 from attrs import frozen
-
-_CHANCE = random.Random(20_480)  # noqa: S311  # the same order in every run
 
 
 @frozen(kw_only=True)
@@ -41,13 +38,4 @@ def seconds_per_call(
             begun = time.perf_counter()
             contender(calls)
             times[name].append((time.perf_counter() - begun) / calls)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def medians(contenders: Mapping[str, Callable[[], float]], *, rounds: int) -> dict[str, float]:
-    """Let contenders, which time themselves, take turns, in another order each time."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name in _CHANCE.sample(list(contenders), len(contenders)):
-            times[name].append(contenders[name]())
     return {name: statistics.median(values) for name, values in times.items()}

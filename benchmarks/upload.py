@@ -62,9 +62,10 @@ def signed_batches(
     folder: Path, url: str, sink_url: str
 ) -> list[tuple[SignedEnvelope, list[bytes]]]:
     """Return the batches of a flight as ours signs them, with their tiles."""
-    envelopes = KeptEnvelopes()
-    with opened(folder, url) as cache, uploading(folder, cache, sink_url, envelopes) as ours:
-        ours.uploader.upload_pending_tiles(REQUEST)
+    with opened(folder, url) as cache:
+        envelopes = KeptEnvelopes(cache.metadata)
+        with uploading(folder, cache, sink_url, envelopes) as ours:
+            ours.uploader.upload_pending_tiles(REQUEST)
         return [
             (envelope, [cache.tiles.read_tile(tile.tile_id) for tile in envelope.batch.tiles])
             for envelope in envelopes.kept

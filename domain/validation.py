@@ -238,7 +238,8 @@ def check_duration(value: object, *, field: str) -> None:
 
 def aware(instance: object, attribute: "Attribute[Any]", value: object) -> None:
     """Accept only times with a time zone."""
-    check_aware(value, field=format_field_name(instance, attribute))
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        check_aware(value, field=format_field_name(instance, attribute))
 
 
 def _format_range(minimum: float, maximum: float | None) -> str:

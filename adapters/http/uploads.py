@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 import httpx
+import msgspec
 from attrs import define, evolve, field
 
 from tileferry.adapters.http.deadlines import OutgoingBody, send_within
@@ -91,6 +92,9 @@ def parse_upload_response(
 
     Errors name the invalid field.
     """
+    plain = _parse_plain_response(content, batch) if len(content) <= bytes_max else None
+    if plain is not None:
+        return plain
     answer = parse_json(content, field="answer", bytes_max=bytes_max)
     results = JsonObject.from_value(answer, "answer").get_list("results")
     expected = {str(tile.tile_id): tile.tile_id for tile in batch.tiles}
@@ -115,6 +119,42 @@ def parse_upload_response(
             field="answer.results", value=missing, problem="has no entry for this tile"
         )
     return tuple(found[tile] for tile in expected)
+
+
+class _Result(msgspec.Struct, gc=False):
+    tile_id: str
+    status: str
+    reason: msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Answer(msgspec.Struct):
+    results: list[_Result]
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+_ACKNOWLEDGED = {status.value: status for status in TileUploadStatus if status.acknowledged}
+
+
+def _parse_plain_response(content: bytes, batch: Batch) -> tuple[PerTileStatus, ...] | None:
+    """Return the results of a response that acknowledges each tile, in batch order, and no more.
+
+    The decoder skips unknown fields unseen, and keeps the last of two equal keys. Every key has a
+    colon, and no text here has one: further keys make more colons than these.
+    """
+    try:
+        results = _ANSWER.decode(content).results
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    keys = 1 + sum(2 + (result.reason is None) for result in results)
+    if len(results) != len(batch.tiles) or content.count(b":") != keys:
+        return None
+    found: list[PerTileStatus] = []
+    for tile, result in zip(batch.tiles, results, strict=True):
+        status = _ACKNOWLEDGED.get(result.status)
+        if status is None or result.tile_id != str(tile.tile_id):
+            return None
+        found.append(PerTileStatus(tile_id=tile.tile_id, status=status))
+    return tuple(found)
 
 
 _OK = 200
@@ -143,12 +183,13 @@ class HttpUploadProvider:
     ) -> tuple[PerTileStatus, ...]:
         """Post a batch as a stream, and return the provider's result for each tile."""
         url = f"{str(self.client.base_url).rstrip('/')}{self.path}"
+        size_bytes = compute_body_size(envelope.batch)
         return call_translating_errors(
             lambda: send_within(
-                self.sending.compute_deadline_s(compute_body_size(envelope.batch)),
+                self.sending.compute_deadline_s(size_bytes),
                 self.limits.deadline_s
                 + _LEEWAY_S,  # a slow response is reported as slow before this deadline
-                lambda outgoing: self._post(envelope, contents, outgoing),
+                lambda outgoing: self._post(envelope, contents, outgoing, size_bytes),
                 on_sent=lambda: self.progress(_describe_sent(envelope.batch)),
             ),
             lambda: url,
@@ -168,7 +209,11 @@ class HttpUploadProvider:
         )
 
     def _post(
-        self, envelope: SignedEnvelope, contents: Iterable[bytes], outgoing: OutgoingBody
+        self,
+        envelope: SignedEnvelope,
+        contents: Iterable[bytes],
+        outgoing: OutgoingBody,
+        size_bytes: int,
     ) -> tuple[PerTileStatus, ...]:
         batch = envelope.batch
         request = self.client.build_request(
@@ -178,7 +223,7 @@ class HttpUploadProvider:
             headers={
                 "Accept-Encoding": "identity",
                 "Content-Type": f"multipart/form-data; boundary={build_boundary(batch)}",
-                "Content-Length": str(compute_body_size(batch)),
+                "Content-Length": str(size_bytes),
                 "Idempotency-Key": batch.key,
                 "X-Flight-Id": batch.flight_id,
                 "X-Timestamp": envelope.timestamp,

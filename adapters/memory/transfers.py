@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from attrs import define, field
 
 from tileferry.application.ports.journal import check_journal_name
+from tileferry.application.ports.tiles import UploadStatusStore
 from tileferry.domain.errors import IdempotencyConflictError, StorageError
 from tileferry.domain.tiles import SignedEnvelope, TileId, TileSet, TileSummary
 
@@ -147,12 +148,35 @@ class MemorySpoolStore:
 class MemoryEnvelopeStore:
     """Stores envelopes in insertion order."""
 
+    tiles: UploadStatusStore
+    """The metadata of the tiles."""
     _envelopes: dict[str, SignedEnvelope] = field(factory=dict, init=False)
 
     def save(self, envelope: SignedEnvelope) -> None:
         """Store an envelope; raise if its key already exists with different content."""
+        self._check_key(envelope)
+        self._envelopes.setdefault(envelope.batch.key, envelope)
+
+    def exchange(
+        self,
+        answered: SignedEnvelope,
+        acknowledged: Sequence[TileId],
+        following: SignedEnvelope | None,
+        *,
+        keeps_answered: bool,
+    ) -> None:
+        """Mark the tiles as uploaded, delete the answered envelope, and store the next one."""
+        if following is not None:
+            self._check_key(following)
+        self.tiles.mark_uploaded(*acknowledged)
+        if not keeps_answered:
+            self.close(answered)
+        if following is not None:
+            self.save(following)
+
+    def _check_key(self, envelope: SignedEnvelope) -> None:
         key = envelope.batch.key
-        known = self._envelopes.setdefault(key, envelope)
+        known = self._envelopes.get(key, envelope)
         if known != envelope:
             raise IdempotencyConflictError(
                 key=key,

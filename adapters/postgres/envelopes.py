@@ -6,10 +6,13 @@ from attrs import frozen
 from sqlalchemy import RowMapping, select
 
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.engine import begin_in_pipeline
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import upload_envelopes
+from tileferry.adapters.postgres.tile_index import LOCK_TILES, MARK_HELD, id_columns
+from tileferry.adapters.postgres.tile_metadata import check_uploaded
 from tileferry.domain.errors import IdempotencyConflictError
-from tileferry.domain.tiles import Batch, SignedEnvelope
+from tileferry.domain.tiles import Batch, SignedEnvelope, TileId
 
 
 @frozen
@@ -21,18 +24,40 @@ class PostgresEnvelopeStore:
     @repeat_when_lost
     def save(self, envelope: SignedEnvelope) -> None:
         """Store an envelope; raise if its key already exists with different content."""
-        key = envelope.batch.key
-        row = {
-            "key": key,
-            "flight_id": envelope.batch.flight_id,
-            "manifest": envelope.batch.manifest,
-            "body_sha256": bytes.fromhex(envelope.body_sha256),
-            "signed_at": envelope.timestamp,
-            "public_key": envelope.public_key,
-            "signature": envelope.signature,
+        if self.database.change(_SAVE, _to_row(envelope)) is None:
+            self._check_known(envelope)
+
+    @repeat_when_lost
+    def exchange(
+        self,
+        answered: SignedEnvelope,
+        acknowledged: Sequence[TileId],
+        following: SignedEnvelope | None,
+        *,
+        keeps_answered: bool,
+    ) -> None:
+        """Mark the tiles as uploaded, delete the answered envelope and store the next one.
+
+        It is one transaction of two round trips.
+        """
+        values = {
+            **id_columns(acknowledged),
+            "answered": None if keeps_answered else answered.batch.key,
         }
-        if self.database.change(_SAVE, row) is not None:
-            return  # the key is new
+        if following is not None:
+            values |= _to_row(following)
+        with self.database.transaction(begins_itself=True) as connection:
+            with begin_in_pipeline(connection) as driver:
+                done = driver.execute(_RECORD_LAST if following is None else _EXCHANGE, values)
+            ((marked, saved),) = done.fetchall()
+            if marked < len(acknowledged):
+                check_uploaded(connection, acknowledged)
+            if following is not None and not saved:
+                self._check_known(following)
+
+    def _check_known(self, envelope: SignedEnvelope) -> None:
+        """Raise unless the envelope is stored."""
+        key = envelope.batch.key
         known = select(upload_envelopes).where(upload_envelopes.c.key == key)
         with self.database.read_connection() as connection:
             kept = _envelope_from_row(connection.execute(known).mappings().one())
@@ -62,10 +87,31 @@ class PostgresEnvelopeStore:
 _COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
 _VALUES = ", ".join(f"%({name})s" for name in _COLUMNS.split(", "))
 _SAVE = (
-    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608  # interpolates constants only
+    f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608  # interpolates constants only, here and below
     " ON CONFLICT (key) DO NOTHING RETURNING key"
 )
 _CLOSE = "DELETE FROM upload_envelopes WHERE key = %(key)s RETURNING key"
+_RECORD = (
+    f"{LOCK_TILES}, marked AS ({MARK_HELD} RETURNING 1),"  # noqa: S608
+    " closed AS (DELETE FROM upload_envelopes WHERE key = %(answered)s)"
+)
+_RECORD_LAST = f"{_RECORD} SELECT count(*), 0 FROM marked"  # noqa: S608
+_EXCHANGE = (
+    f"{_RECORD}, saved AS ({_SAVE})"  # noqa: S608
+    " SELECT (SELECT count(*) FROM marked), (SELECT count(*) FROM saved)"
+)
+
+
+def _to_row(envelope: SignedEnvelope) -> dict[str, object]:
+    return {
+        "key": envelope.batch.key,
+        "flight_id": envelope.batch.flight_id,
+        "manifest": envelope.batch.manifest,
+        "body_sha256": bytes.fromhex(envelope.body_sha256),
+        "signed_at": envelope.timestamp,
+        "public_key": envelope.public_key,
+        "signature": envelope.signature,
+    }
 
 
 def _envelope_from_row(row: RowMapping) -> SignedEnvelope:

@@ -172,14 +172,17 @@ WANTED_TILES = (
 """The tiles of ``id_columns`` as a relation."""
 
 
-def lock_tiles_sql(**more: str) -> str:
+def lock_tiles_sql(parameter: str = ":{}", **more: str) -> str:
     """Return a ``WITH held AS`` clause that locks the tiles of ``id_columns``.
 
-    ``more`` adds columns by name and type. The rows are locked in key order, as in a flush, so that
-    concurrent changes to the same tiles cannot deadlock.
+    ``parameter`` is the style of parameters; ``more`` adds columns by name and type. The rows are
+    locked in key order, as in a flush, so that concurrent changes to the same tiles cannot
+    deadlock.
     """
     columns = {"source": "text", "zoom": "smallint", "x": "integer", "y": "integer", **more}
-    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in columns.items())
+    arrays = ", ".join(
+        f"CAST({parameter.format(name)} AS {kind}[])" for name, kind in columns.items()
+    )
     return (
         f"WITH held AS (SELECT wanted.* FROM unnest({arrays}) AS wanted({', '.join(columns)})"  # noqa: S608  # interpolates constants only
         " JOIN tiles USING (source, zoom, x, y)"
@@ -190,6 +193,12 @@ def lock_tiles_sql(**more: str) -> str:
 IS_HELD = (
     "tiles.source = held.source AND tiles.zoom = held.zoom"
     " AND tiles.x = held.x AND tiles.y = held.y"
+)
+LOCK_TILES = lock_tiles_sql("%({})s")
+"""In the driver's style."""
+MARK_HELD = (
+    "UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
+    f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 FORGET = text(
     f"{lock_tiles_sql()} DELETE FROM tiles USING held WHERE {IS_HELD}"  # noqa: S608  # as above

@@ -9,7 +9,6 @@ from typing import Any
 from attrs import define, evolve, field
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     Select,
     func,
@@ -23,6 +22,8 @@ from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
+    LOCK_TILES,
+    MARK_HELD,
     UPSERT,
     WANTED_TILES,
     TileRow,
@@ -34,7 +35,12 @@ from tileferry.adapters.postgres.tile_index import (
     upsert_columns,
 )
 from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
-from tileferry.adapters.postgres.tile_rows import metadata_from_row, tile_id_from_row
+from tileferry.adapters.postgres.tile_rows import (
+    METADATA_COLUMNS,
+    metadata_from_row,
+    metadata_from_values,
+    tile_id_from_row,
+)
 from tileferry.application.ports.clock import Clock
 from tileferry.domain.errors import MisuseError, TileNotFoundError
 from tileferry.domain.tiles import (
@@ -54,11 +60,8 @@ BUFFERED_MAX = 65_536
 PAGE_ROWS = 2_000
 PENDING_PAGE_ROWS = 500
 """Smaller than ``PAGE_ROWS``: an upload starts only after its first page is read."""
-_ID = (tiles.c.source, tiles.c.zoom, tiles.c.x, tiles.c.y)
-
-
-def _match_flight(flight_id: str, status: VotingStatus) -> tuple[ColumnElement[bool], ...]:
-    return tiles.c.flight_id == flight_id, tiles.c.voting_status == status.value
+_ID_NAMES = ("source", "zoom", "x", "y")
+_BEFORE_ALL = ("", -1, -1, -1)
 
 
 def build_reopen_sql(tile_id: TileId) -> str:
@@ -177,15 +180,21 @@ class PostgresTileMetadataStore(PostgresTileInventory):
 
     def pending_uploads(self, flight_id: str) -> Iterator[TileMetadata]:
         """Yield a flight's pending tiles, paged by key, so status changes cannot shift a page."""
-        query = select(tiles).where(*_match_flight(flight_id, VotingStatus.PENDING)).order_by(*_ID)
-        for page in self._read_pages(query, _ID, rows_max=PENDING_PAGE_ROWS):
-            yield from page
+        after: tuple[str, int, int, int] = _BEFORE_ALL
+        while True:
+            values = dict(zip(_ID_NAMES, after, strict=True))
+            values |= {"flight_id": flight_id, "limit": PENDING_PAGE_ROWS}
+            rows = self.database.fetch_rows(_PENDING, values)
+            yield from map(metadata_from_values, rows)
+            if len(rows) < PENDING_PAGE_ROWS:
+                return
+            after = rows[-1][:4]
 
     def _read_pages(
-        self, query: Select[Any], key: Sequence[Column[Any]], *, rows_max: int | None = None
+        self, query: Select[Any], key: Sequence[Column[Any]]
     ) -> Iterator[list[TileMetadata]]:
         """Yield the pages of a query; each page starts after the last key of the previous one."""
-        limit = rows_max or PAGE_ROWS
+        limit = PAGE_ROWS
         page_query = query.limit(limit)
         while True:
             rows = self.database.read_rows(page_query)
@@ -199,18 +208,10 @@ class PostgresTileMetadataStore(PostgresTileInventory):
     @repeat_when_lost
     def mark_uploaded(self, *tile_ids: TileId) -> None:
         """Mark tiles as uploaded in one transaction; idempotent."""
-        wanted = id_columns(tile_ids)
         with self.database.transaction() as connection:
-            if connection.execute(_MARK_UPLOADED, wanted).rowcount == len(tile_ids):
-                return
-            # Some tiles were not pending: accept those already uploaded, otherwise raise and roll
-            # back.
-            rows = connection.execute(_HOLD, wanted).mappings().all()
-            current = {tile_id_from_row(row): VotingStatus(row["voting_status"]) for row in rows}
-            for tile_id in tile_ids:
-                if tile_id not in current:
-                    raise TileNotFoundError(tile=str(tile_id))
-                move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
+            marked = connection.exec_driver_sql(_MARK_UPLOADED, id_columns(tile_ids))
+            if marked.rowcount < len(tile_ids):
+                check_uploaded(connection, tile_ids)
 
     @repeat_when_lost
     def update_voting_status(self, tile_id: TileId, status: VotingStatus) -> None:
@@ -246,6 +247,12 @@ class PostgresTileMetadataStore(PostgresTileInventory):
             connection.execute(_CONFIRM if confirmed else _MARK_USED, id_columns(tile_ids))
 
 
+_PENDING = (
+    f"SELECT {METADATA_COLUMNS} FROM tiles"  # noqa: S608  # interpolates constants only
+    " WHERE flight_id = %(flight_id)s AND voting_status = 'pending'"
+    " AND (source, zoom, x, y) > (%(source)s, %(zoom)s, %(x)s, %(y)s)"
+    " ORDER BY source, zoom, x, y LIMIT %(limit)s"
+)
 # Text, because building the expression for each tile costs half as much as running it.
 _COUNT_ATTEMPT = (
     "UPDATE tiles SET last_attempt = CAST(%(attempt)s AS text),"
@@ -253,16 +260,13 @@ _COUNT_ATTEMPT = (
     " WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s"
     " RETURNING upload_attempts"
 )
-_HOLD = text(
-    f"{lock_tiles_sql()} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # as above
+_MARK_UPLOADED = LOCK_TILES + MARK_HELD
+_GET_STATUSES = (
+    f"{LOCK_TILES} SELECT tiles.source, tiles.zoom, tiles.x, tiles.y, tiles.voting_status"  # noqa: S608  # interpolates constants only
     f" FROM tiles JOIN held ON {IS_HELD}"
 )
 _FIND_STORED = text(
     f"SELECT tiles.* FROM {WANTED_TILES} JOIN tiles USING (source, zoom, x, y)"  # noqa: S608  # interpolates constants only
-)
-_MARK_UPLOADED = text(
-    f"{lock_tiles_sql()} UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
-    f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 _CONFIRM = text(
     f"{lock_tiles_sql()} UPDATE tiles SET confirmed_at = now(), last_used_at = now()"  # noqa: S608  # as above
@@ -271,6 +275,16 @@ _CONFIRM = text(
 _MARK_USED = text(
     f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # as above
 )
+
+
+def check_uploaded(connection: Connection, tile_ids: Sequence[TileId]) -> None:
+    """Raise unless all of these tiles are uploaded."""
+    rows = connection.exec_driver_sql(_GET_STATUSES, id_columns(tile_ids)).mappings().all()
+    current = {tile_id_from_row(row): VotingStatus(row["voting_status"]) for row in rows}
+    for tile_id in tile_ids:
+        if tile_id not in current:
+            raise TileNotFoundError(tile=str(tile_id))
+        move_status(tile_id, current[tile_id], VotingStatus.UPLOADED)
 
 
 def _split_versions(rows: Sequence[TileRow]) -> Iterator[list[TileRow]]:

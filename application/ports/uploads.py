@@ -9,6 +9,7 @@ from tileferry.domain.tiles import (
     FlightRecord,
     PerTileStatus,
     SignedEnvelope,
+    TileId,
     TileMetadata,
     UploadBatchReport,
     UploadRequest,
@@ -62,7 +63,10 @@ class SigningKeys(Protocol):
 
 
 class EnvelopeStore(Protocol):
-    """Stores signed envelopes until their answers are recorded, so a re-run can repeat them."""
+    """Stores signed envelopes until their answers are recorded, so a re-run can repeat them.
+
+    It is in the same database as the metadata of their tiles.
+    """
 
     def save(self, envelope: SignedEnvelope) -> None:
         """Store an envelope durably. A known key with different content is refused."""
@@ -70,6 +74,21 @@ class EnvelopeStore(Protocol):
 
     def list_open_envelopes(self, flight_id: str) -> Sequence[SignedEnvelope]:
         """Return a flight's envelopes without recorded answers, oldest first."""
+        ...
+
+    def exchange(
+        self,
+        answered: SignedEnvelope,
+        acknowledged: Sequence[TileId],
+        following: SignedEnvelope | None,
+        *,
+        keeps_answered: bool,
+    ) -> None:
+        """Record an answer and store the next envelope durably: all of it or nothing.
+
+        The acknowledged tiles become uploaded, as ``mark_uploaded`` of the metadata store makes
+        them. The answered envelope is deleted, unless its rejections are still to be counted.
+        """
         ...
 
     def close(self, envelope: SignedEnvelope) -> None:

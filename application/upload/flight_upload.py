@@ -5,35 +5,36 @@ each answer is recorded before the envelope is closed. An envelope left open by 
 again with the same key, bytes and signature, and the provider returns the same answer.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
-from datetime import UTC, datetime
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
+from functools import partial
 from logging import Logger
-from typing import TypeVar
 
-from attrs import define, evolve, field, frozen, validators
+from attrs import define, evolve, field, frozen
 
 from tileferry.application.download.provider_calls import unwrap_retry_error
 from tileferry.application.ports.cache import CacheLock
-from tileferry.application.ports.clock import Background, Clock, Task
+from tileferry.application.ports.clock import Background, Clock
 from tileferry.application.ports.progress import NULL_LISTENER, BatchAnswered, ProgressListener
 from tileferry.application.ports.tiles import TileMetadataStore, TileStore
 from tileferry.application.ports.uploads import (
     EnvelopeStore,
     FlightRecords,
     SigningKeys,
-    SigningSession,
     UploadProvider,
 )
 from tileferry.application.retries.manager import RetryManager
+from tileferry.application.upload.batch_signing import (
+    BatchSigner,
+    SignedBatch,
+    UploadSettings,
+    build_not_sent,
+    hash_pieces,
+)
+from tileferry.application.upload.side_task import SideTask
 from tileferry.domain.errors import DamagedTileError, RetryError, TileNotFoundError
-from tileferry.domain.idempotency import compute_idempotency_key
 from tileferry.domain.retry import RetryCategory
 from tileferry.domain.tiles import (
-    BATCH_TILES_MAX,
     Batch,
-    EnvelopeTile,
     PerTileStatus,
     SignedEnvelope,
     TileId,
@@ -43,66 +44,25 @@ from tileferry.domain.tiles import (
     UploadBatchReport,
     UploadRequest,
     VotingStatus,
-    build_damaged_attempt,
-    build_signing_input,
     classify_provider_error,
 )
-from tileferry.domain.validation import integer
-
-Item = TypeVar("Item")
 
 
-def prefetch_one(
-    items: Iterator[Item], background: Background | None
-) -> Generator[Item, None, None]:
-    """Yield items; with a ``background``, each is made there while the previous one is used.
+@frozen
+class AnsweredBatch:
+    """A batch, the answers for its tiles, and how long it took."""
 
-    At most one item is ahead. An item's error is raised when its turn comes. A caller that stops
-    early must close the generator; once closed, nothing runs in the background.
-    """
-    if background is None:
-        yield from items
-        return
-    made, task = _begin_next(items, background)
-    try:
-        while True:
-            error = task.exception()
-            if error is not None:
-                raise error
-            if not made:
-                return
-            item = made.pop()
-            made, task = _begin_next(items, background)
-            yield item
-    finally:
-        task.exception()
+    envelope: SignedEnvelope
+    answers: tuple[PerTileStatus, ...]
+    took_s: float
 
 
-def _begin_next(items: Iterator[Item], background: Background) -> tuple[list[Item], Task]:
-    made: list[Item] = []
+SLOW_S = 1.0
+"""The answers of a batch that took so long are recorded before the next one is sent.
 
-    def make() -> None:
-        for item in items:
-            made.append(item)
-            return
-
-    return made, background.submit(make)
-
-
-KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""Batches up to this size stay in memory from signing until the answer."""
-NOT_SENT = "not sent, the cache cannot read it"
+That costs little then, and the operator sees the progress at once.
+"""
 NOT_COUNTED = "rejected before a crash, which took the reason with it"
-
-
-@frozen(kw_only=True)
-class UploadSettings:
-    """The limits of a batch and of a tile's attempts."""
-
-    batch_tiles_max: int = field(default=100, validator=integer(1, BATCH_TILES_MAX))
-    batch_bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
-    attempts_max: int | None = field(default=None, validator=validators.optional(integer(1)))
-    """Maximum number of rejections of a tile; requires a caller that counts them."""
 
 
 @define(kw_only=True)
@@ -122,7 +82,9 @@ class FlightUpload:
     settings: UploadSettings = field(factory=UploadSettings)
     progress: ProgressListener = NULL_LISTENER
     background: Background | None = None
-    """Signs and stores the next batch while the current one is sent."""
+    """Signs the next batch and records the last answers while a batch is sent."""
+    _recorded: list[AnsweredBatch] = field(factory=list, init=False)
+    """Batches whose answers are recorded, but not reported yet."""
     _uncounted: list[SignedEnvelope] = field(factory=list, init=False)
     """Answered envelopes with uncounted rejections; they stay in the store in case of a crash."""
 
@@ -141,19 +103,26 @@ class FlightUpload:
         self.lock.check_held()
         flight_id = request.flight_id
         self.flight_records.get_current().check_on_ground(flight_id)
+        self._recorded.clear()
         repeated: dict[TileId, PerTileStatus] = {}
         for envelope in self.envelopes.list_open_envelopes(flight_id):
             repeated |= {answer.tile_id: answer for answer in self._repeat(envelope)}
         refused = {tile for tile, answer in repeated.items() if not answer.status.acknowledged}
         # Repeated tiles are either rejected or no longer pending, so no tile is reported twice.
         statuses = TileStatuses(repeated.values())
-        unreadable: list[PerTileStatus] = []
+        signer = BatchSigner(
+            flight_id=flight_id,
+            refused=refused,
+            provider=self.provider,
+            tile_store=self.tile_store,
+            tile_metadata_store=self.tile_metadata_store,
+            settings=self.settings,
+            clock=self.clock,
+            new_id=self.retry.new_id,
+        )
         with self.keys.open_session() as key:
-            outgoing = self._prepare_batches(flight_id, refused, key, unreadable)
-            with closing(prefetch_one(outgoing, self.background)) as batches:
-                for envelope, contents in batches:
-                    statuses.extend(self._send(envelope, contents))
-        statuses.extend(unreadable)
+            self._send_batches(signer.iter_signed(key), statuses)
+        statuses.extend(signer.unreadable)
         return UploadBatchReport.from_statuses(flight_id, statuses)
 
     def close_counted(self) -> None:
@@ -163,144 +132,99 @@ class FlightUpload:
 
     # Steps
 
-    def _prepare_batches(
-        self,
-        flight_id: str,
-        refused: set[TileId],
-        session: SigningSession,
-        unreadable: list[PerTileStatus],
-    ) -> Iterator[tuple[SignedEnvelope, Sequence[bytes] | None]]:
-        """Yield the pending tiles as signed, stored batches, without those just rejected.
+    def _send_batches(self, signed: Iterator[SignedBatch], statuses: TileStatuses) -> None:
+        """Send batches one after the other.
 
-        An unreadable tile must not block the others. It stays pending, and a damaged one costs an
-        attempt.
+        While one is sent, the background signs the next one and records the answers before.
         """
-        for tiles in self._split_batches(flight_id):
-            fresh = [tile for tile in tiles if tile.tile_id not in refused]
-            try:
-                signed = self._sign(flight_id, fresh, session) if fresh else None
-            except (TileNotFoundError, DamagedTileError):
-                faults = [(tile, self._find_fault(tile)) for tile in fresh]
-                unreadable += [
-                    self._build_unreadable(tile, fault) for tile, fault in faults if fault
-                ]
-                sound = [tile for tile, fault in faults if fault is None]
-                signed = self._sign(flight_id, sound, session) if sound else None
-            if signed is not None:
-                yield signed
-
-    def _find_fault(self, tile: TileMetadata) -> TileNotFoundError | DamagedTileError | None:
-        """Return why the cache cannot read a tile; ``None`` if it can."""
+        answered: AnsweredBatch | None = None
+        batch = self._advance(signed, None)
         try:
-            self.tile_store.read_tile(tile.tile_id, blob=tile.blob)
-        except (TileNotFoundError, DamagedTileError) as fault:
-            return fault
-        return None
+            while batch is not None:
+                unrecorded, answered = answered, None
+                step = SideTask.start(partial(self._advance, signed, unrecorded), self.background)
+                try:
+                    if unrecorded is not None and unrecorded.took_s >= SLOW_S:
+                        step.get_result()
+                        statuses.extend(self._report_recorded())
+                    answered = self._post(batch)
+                finally:
+                    batch = None  # its tiles need not be in memory any more
+                    batch = step.get_result()
+                statuses.extend(self._report_recorded())
+        finally:
+            if answered is not None:
+                self._record(answered, None)
+            statuses.extend(self._report_recorded())
 
-    def _build_unreadable(
-        self, tile: TileMetadata, fault: TileNotFoundError | DamagedTileError
-    ) -> PerTileStatus:
-        """Return the status of a tile that was not sent; a damaged one has an attempt to count.
+    def _advance(
+        self, signed: Iterator[SignedBatch], answered: AnsweredBatch | None
+    ) -> SignedBatch | None:
+        """Record the last answers, and return the next batch, signed and stored."""
+        try:
+            batch = next(signed, None)
+        except BaseException:
+            self._record(answered, None)
+            raise
+        self._record(answered, batch)
+        return batch
 
-        A tile without a row has no count. If the store has lost all its bytes, the disk may be
-        absent, and no tile is charged for that.
-        """
-        damage = fault if isinstance(fault, DamagedTileError) else None
-        limit = self.settings.attempts_max
-        attempt = None
-        if damage is not None and not damage.is_store_lost and limit is not None:
-            attempt = build_damaged_attempt(tile.upload_attempts, limit)
-        problem = "it is no longer in the cache" if damage is None else damage.problem
-        return _build_not_sent(tile.tile_id, problem, attempt)
-
-    def _split_batches(self, flight_id: str) -> Iterator[list[TileMetadata]]:
-        """Split the pending tiles into batches within the limits; each tile appears once."""
-        batch: list[TileMetadata] = []
-        size = 0
-        for tile in self.tile_metadata_store.pending_uploads(flight_id):
-            length = tile.blob.length
-            full = len(batch) >= self.settings.batch_tiles_max
-            if batch and (full or size + length > self.settings.batch_bytes_max):
-                yield batch
-                batch, size = [], 0
-            batch.append(tile)
-            size += length
-        if batch:
-            yield batch
-
-    def _sign(
-        self, flight_id: str, tiles: list[TileMetadata], session: SigningSession
-    ) -> tuple[SignedEnvelope, Sequence[bytes] | None]:
-        """Sign a batch and store it before it is sent; return its tiles too, if they fit."""
-        key = compute_idempotency_key(
-            "upload_batch",
-            correlation_id=flight_id,
-            additional_params={"session": self.retry.new_id()},
-        )
-        batch = Batch(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.from_metadata, tiles))
-        contents: Iterable[bytes] = (
-            self.tile_store.read_tile(tile.tile_id, blob=tile.blob) for tile in tiles
-        )
-        kept = None
-        if sum(tile.blob.length for tile in tiles) <= KEPT_BYTES_MAX:
-            contents = kept = list(contents)
-        timestamp = datetime.fromtimestamp(self.clock.now(), UTC).isoformat()
-        body_sha256 = _hash_pieces(self.provider.iter_body(batch, contents))
-        message = build_signing_input(
-            method="POST",
-            path=self.provider.path,
-            body_sha256=body_sha256,
-            key=key,
-            timestamp=timestamp,
-            flight_id=flight_id,
-        )
-        envelope = SignedEnvelope(
-            batch=batch,
-            body_sha256=body_sha256,
-            timestamp=timestamp,
-            public_key=session.public_key,
-            signature=session.sign(message),
-        )
-        self.envelopes.save(envelope)
-        return envelope, kept
-
-    def _send(
-        self, envelope: SignedEnvelope, kept: Sequence[bytes] | None = None
-    ) -> tuple[PerTileStatus, ...]:
-        """Send an envelope, record every answer, and only then close the envelope."""
+    def _post(self, batch: SignedBatch) -> AnsweredBatch:
+        """Send a stored batch."""
+        envelope, began_s = batch.envelope, self.clock.monotonic()
         try:
             answers = self.retry.execute_with_retry_sync(
                 RetryCategory.API_REQUEST,
                 f"POST {len(envelope.batch.tiles)} tiles of flight {envelope.batch.flight_id}",
                 lambda: self.provider.post_batch(
-                    envelope, kept or self._read_contents(envelope.batch)
+                    envelope, batch.contents or self._read_contents(envelope.batch)
                 ),
                 correlation_id=envelope.batch.flight_id,
                 classifier=classify_provider_error,
             )
         except RetryError as error:
             raise unwrap_retry_error(error) from error
-        # Record all answers together. If a crash left only some recorded, the envelope could
-        # neither be sent again (some tiles are acknowledged) nor be closed (other answers are
-        # unknown).
-        acknowledged = [answer.tile_id for answer in answers if answer.status.acknowledged]
-        self.tile_metadata_store.mark_uploaded(*acknowledged)
-        self._close_when_counted(envelope, is_clean=len(acknowledged) == len(answers))
-        size_bytes = sum(tile.size for tile in envelope.batch.tiles)
-        self.progress(BatchAnswered(answers=answers, size_bytes=size_bytes))
-        key = envelope.batch.key
-        return tuple(
-            answer if answer.status.acknowledged else evolve(answer, attempt=key)
-            for answer in answers
+        return AnsweredBatch(envelope, answers, self.clock.monotonic() - began_s)
+
+    def _record(self, answered: AnsweredBatch | None, following: SignedBatch | None) -> None:
+        """Record all answers of a batch, close its envelope, and store the following one.
+
+        If a crash left only some answers recorded, the envelope could neither be sent again (some
+        tiles are acknowledged) nor be closed (other answers are unknown).
+        """
+        stored = None if following is None else following.envelope
+        if answered is None:
+            if stored is not None:
+                self.envelopes.save(stored)
+            return
+        acknowledged = [one.tile_id for one in answered.answers if one.status.acknowledged]
+        is_uncounted = self._is_uncounted(is_clean=len(acknowledged) == len(answered.answers))
+        self.envelopes.exchange(
+            answered.envelope, acknowledged, stored, keeps_answered=is_uncounted
         )
+        if is_uncounted:
+            self._uncounted.append(answered.envelope)
+        self._recorded.append(answered)
 
-    def _close_when_counted(self, envelope: SignedEnvelope, *, is_clean: bool) -> None:
-        if is_clean or self.settings.attempts_max is None:
-            self.envelopes.close(envelope)
-        else:
-            self._uncounted.append(envelope)
+    def _report_recorded(self) -> list[PerTileStatus]:
+        """Tell the listener which answers were recorded, and return them."""
+        statuses: list[PerTileStatus] = []
+        while self._recorded:
+            answered = self._recorded.pop(0)
+            batch, answers = answered.envelope.batch, answered.answers
+            size_bytes = sum(tile.size for tile in batch.tiles)
+            self.progress(BatchAnswered(answers=answers, size_bytes=size_bytes))
+            statuses += [
+                answer if answer.status.acknowledged else evolve(answer, attempt=batch.key)
+                for answer in answers
+            ]
+        return statuses
 
-    def _repeat(self, envelope: SignedEnvelope) -> tuple[PerTileStatus, ...]:
+    def _is_uncounted(self, *, is_clean: bool) -> bool:
+        """Return whether an answered envelope stays open until its rejections are counted."""
+        return not is_clean and self.settings.attempts_max is not None
+
+    def _repeat(self, envelope: SignedEnvelope) -> Sequence[PerTileStatus]:
         """Send an envelope that an earlier run left open, if its bytes still match the signature.
 
         If an acknowledgement is recorded, the answer had arrived: tiles still pending were
@@ -315,13 +239,14 @@ class FlightUpload:
             return self._report_earlier_rejections(envelope, rows)
         try:
             body = self.provider.iter_body(envelope.batch, self._read_contents(envelope.batch))
-            is_same = _hash_pieces(body) == envelope.body_sha256
+            is_same = hash_pieces(body) == envelope.body_sha256
         except (TileNotFoundError, DamagedTileError) as fault:
             if isinstance(fault, DamagedTileError) and fault.is_store_lost:
                 return self._report_unreadable(envelope, fault)
             is_same = False
         if is_same:
-            return self._send(envelope)
+            self._record(self._post(SignedBatch(envelope, None)), None)
+            return self._report_recorded()
         self.logger.warning(
             "an upload of flight %s that was left open cannot be repeated: its tiles have changed",
             envelope.batch.flight_id,
@@ -343,7 +268,7 @@ class FlightUpload:
 
         Signed again under another key, tiles that the provider may have would not be repeats.
         """
-        return tuple(_build_not_sent(tile.tile_id, fault.problem) for tile in envelope.batch.tiles)
+        return tuple(build_not_sent(tile.tile_id, fault.problem) for tile in envelope.batch.tiles)
 
     def _report_earlier_rejections(
         self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
@@ -357,30 +282,17 @@ class FlightUpload:
             and row.voting_status is VotingStatus.PENDING
             and (row.blob.sha256 == sent[row.tile_id] or self._is_spent(row))
         )
-        self._close_when_counted(envelope, is_clean=not rejected)
+        if self._is_uncounted(is_clean=not rejected):
+            self._uncounted.append(envelope)
+        else:
+            self.envelopes.close(envelope)
         return rejected if self.settings.attempts_max is not None else ()
 
     def _read_contents(self, batch: Batch) -> Iterator[bytes]:
         return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
 
 
-def _build_not_sent(tile_id: TileId, problem: str, attempt: str | None = None) -> PerTileStatus:
-    return PerTileStatus(
-        tile_id=tile_id,
-        status=TileUploadStatus.UNREADABLE,
-        reason=f"{NOT_SENT}: {problem}",
-        attempt=attempt,
-    )
-
-
 def _build_rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:
     return PerTileStatus(
         tile_id=tile_id, status=TileUploadStatus.REJECTED, reason=reason, attempt=attempt
     )
-
-
-def _hash_pieces(pieces: Iterable[bytes]) -> str:
-    digest = sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()

@@ -3,14 +3,12 @@
 The signature covers the method, path, body hash, idempotency key, time and flight.
 """
 
-import json
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from attrs import field, frozen
 
-from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
 from tileferry.domain.tiles.limits import BATCH_TILES_MAX, TILE_BYTES_MAX
@@ -57,7 +55,7 @@ class EnvelopeTile:
 
     @classmethod
     def parse(cls, line: Any) -> "EnvelopeTile":
-        """Parse a line written by ``as_json``."""
+        """Parse a line written by ``format_line``."""
         return cls(
             tile_id=TileId.parse(line["tile_id"]),
             captured_at=datetime.fromisoformat(line["captured_at"]),
@@ -66,16 +64,14 @@ class EnvelopeTile:
             size=line["size"],
         )
 
-    def as_json(self) -> dict[str, JsonValue]:
-        """Return the line as JSON, with the resolution in canonical form."""
+    def format_line(self) -> str:
+        """Return the line as canonical JSON."""
         metres = self.resolution_m_per_px
-        return {
-            "tile_id": str(self.tile_id),
-            "captured_at": self.captured_at.isoformat(),
-            "resolution_m_per_px": int(metres) if metres.is_integer() else metres,
-            "sha256": self.sha256,
-            "size": self.size,
-        }
+        number = int(metres) if metres.is_integer() else metres
+        return (
+            f'{{"captured_at":"{self.captured_at.isoformat()}","resolution_m_per_px":{number!r},'
+            f'"sha256":"{self.sha256}","size":{self.size},"tile_id":"{self.tile_id}"}}'
+        )
 
 
 @frozen(kw_only=True)
@@ -116,11 +112,12 @@ class Batch:
 
     @cached_property
     def manifest(self) -> bytes:
-        """The manifest as canonical JSON."""
-        lines = [tile.as_json() for tile in self.tiles]
-        return json.dumps(
-            {"flight_id": self.flight_id, "tiles": lines}, sort_keys=True, separators=(",", ":")
-        ).encode()
+        """The manifest as canonical JSON.
+
+        It is written here, not by a library: its texts are plain, and need no escapes.
+        """
+        lines = ",".join([tile.format_line() for tile in self.tiles])
+        return f'{{"flight_id":"{self.flight_id}","tiles":[{lines}]}}'.encode()
 
 
 def build_signing_input(

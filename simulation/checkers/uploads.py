@@ -87,7 +87,7 @@ class AttemptChecker(Checker):
         return dict.fromkeys(
             (
                 "metadata.commit",
-                "metadata.mark_uploaded",
+                "envelopes.exchange",
                 "metadata.update_voting_status",
                 "metadata.increment_upload_attempts",
             ),

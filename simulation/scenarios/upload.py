@@ -50,7 +50,7 @@ class UploadScenario(CacheScenario):
     lasts_s_max: ClassVar[float] = 600.0
     weights: ClassVar[dict[FaultKind, float]] = {FaultKind.OPERATOR: 4.0}
     provider: SimulatedUploadProvider = field(init=False)
-    envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore, init=False)
+    envelopes: MemoryEnvelopeStore = field(init=False)
     recorder: MemoryFdrClient = field(init=False)
     captures: SimulatedCaptures = field(init=False)
     aircraft: SimulatedAircraft = field(init=False)
@@ -64,6 +64,7 @@ class UploadScenario(CacheScenario):
     def build(self) -> None:
         super().build()
         world, chance = self.world, self.chance
+        self.envelopes = MemoryEnvelopeStore(self.rows)
         source = build_capture_source(FLIGHT)
         tiles = [
             TileId(source=source, zoom=16, x=39_000 + number % 3, y=22_000 + number // 3)

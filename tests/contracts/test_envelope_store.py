@@ -4,28 +4,91 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 from sqlalchemy import text
 
-from tileferry.adapters.memory import MemoryEnvelopeStore
-from tileferry.adapters.postgres import Database, PostgresEnvelopeStore
+from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryTileMetadataStore
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresEnvelopeStore,
+    PostgresTileMetadataStore,
+)
+from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.application.ports.uploads import EnvelopeStore
-from tileferry.domain.errors import DatabaseError, IdempotencyConflictError
-from tileferry.domain.tiles import Batch, EnvelopeTile, SignedEnvelope, TileId
+from tileferry.domain.errors import (
+    DatabaseError,
+    IdempotencyConflictError,
+    TileManagerError,
+    TileNotFoundError,
+)
+from tileferry.domain.tiles import (
+    Batch,
+    BlobRef,
+    EnvelopeTile,
+    NewTile,
+    SectorClass,
+    SignedEnvelope,
+    TileId,
+    VotingStatus,
+)
+
+
+@frozen
+class EnvelopeEnv:
+    """A store, and the metadata of the tiles that are pending beside it."""
+
+    store: EnvelopeStore
+    metadata: TileMetadataStore
+
+    def capture(self, *numbers: int) -> list[TileId]:
+        for number in numbers:
+            self.metadata.insert_metadata(
+                NewTile(
+                    tile_id=create_tile(number),
+                    flight_id="F1",
+                    produced_at=datetime(2026, 10, 20, tzinfo=UTC),
+                    resolution_m_per_px=0.6,
+                    sector_class=SectorClass.STABLE_REAR,
+                    blob=BlobRef(location=(1, number), length=3, sha256="ab" * 32),
+                    voting_status=VotingStatus.PENDING,
+                )
+            )
+        self.metadata.flush()
+        return [create_tile(number) for number in numbers]
+
+    def list_pending(self) -> list[int]:
+        return [tile.tile_id.x for tile in self.metadata.pending_uploads("F1")]
+
+    def list_open(self) -> list[str]:
+        return [each.batch.key for each in self.store.list_open_envelopes("F1")]
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def store(request: pytest.FixtureRequest) -> EnvelopeStore:
+def envelope_env(request: pytest.FixtureRequest) -> EnvelopeEnv:
+    clock = SystemClock()
     if request.param == "memory":
-        return MemoryEnvelopeStore()
+        metadata = MemoryTileMetadataStore(clock=clock)
+        return EnvelopeEnv(MemoryEnvelopeStore(metadata), metadata)
     database: Database = request.getfixturevalue("database")
-    return PostgresEnvelopeStore(database)
+    return EnvelopeEnv(
+        PostgresEnvelopeStore(database), PostgresTileMetadataStore(database=database, clock=clock)
+    )
+
+
+@pytest.fixture
+def store(envelope_env: EnvelopeEnv) -> EnvelopeStore:
+    return envelope_env.store
+
+
+def create_tile(number: int) -> TileId:
+    return TileId(source="cam", zoom=15, x=number, y=7)
 
 
 def make_envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedEnvelope:
     lines = [
         EnvelopeTile(
-            tile_id=TileId(source="cam", zoom=15, x=number, y=7),
+            tile_id=create_tile(number),
             captured_at=datetime(2026, 10, 20, 8, 30, 1, 5, tzinfo=UTC),
             resolution_m_per_px=0.1 + 0.2,
             sha256=sha256(bytes([number])).hexdigest(),
@@ -77,6 +140,51 @@ def test_invariant_8_same_key_with_different_body_is_rejected(store: EnvelopeSto
         with pytest.raises(IdempotencyConflictError, match="k"):
             store.save(other)
     assert list(store.list_open_envelopes("F1")) == [made]
+
+
+def test_exchange_records_an_answer_and_stores_the_next_envelope(
+    envelope_env: EnvelopeEnv,
+) -> None:
+    first, second, third = map(make_envelope, ("k1", "k2", "k3"))
+    tiles = envelope_env.capture(1, 2, 3, 4, 5)
+    store = envelope_env.store
+    store.save(first)
+    store.exchange(first, tiles[:2], second, keeps_answered=False)
+    assert (envelope_env.list_pending(), envelope_env.list_open()) == ([3, 4, 5], ["k2"])
+    store.exchange(second, tiles[2:3], third, keeps_answered=True)
+    assert (envelope_env.list_pending(), envelope_env.list_open()) == ([4, 5], ["k2", "k3"])
+    assert store.list_open_envelopes("F1") == [second, third]
+    store.exchange(third, [], None, keeps_answered=False)
+    assert (envelope_env.list_pending(), envelope_env.list_open()) == ([4, 5], ["k2"])
+
+
+def test_exchange_can_be_repeated(envelope_env: EnvelopeEnv) -> None:
+    first, second = make_envelope("k1"), make_envelope("k2")
+    tiles = envelope_env.capture(1, 2)
+    envelope_env.store.save(first)
+    for _ in range(2):
+        envelope_env.store.exchange(first, tiles, second, keeps_answered=False)
+    assert (envelope_env.list_pending(), envelope_env.list_open()) == ([], ["k2"])
+
+
+@pytest.mark.parametrize("refusal", ["missing tile", "given up tile", "known key"])
+def test_refused_exchange_changes_nothing(envelope_env: EnvelopeEnv, refusal: str) -> None:
+    first, second = make_envelope("k1"), make_envelope("k2")
+    tiles = envelope_env.capture(1, 2, 3)
+    error: type[TileManagerError] = TileManagerError
+    envelope_env.store.save(first)
+    if refusal == "missing tile":
+        tiles.append(create_tile(9))
+        error = TileNotFoundError
+    elif refusal == "given up tile":
+        envelope_env.metadata.update_voting_status(tiles[2], VotingStatus.UPLOAD_GIVEUP)
+    else:
+        envelope_env.store.save(evolve(second, body_sha256="0" * 64))
+        error = IdempotencyConflictError
+    before = envelope_env.list_pending(), envelope_env.list_open()
+    with pytest.raises(error):
+        envelope_env.store.exchange(first, tiles, second, keeps_answered=False)
+    assert (envelope_env.list_pending(), envelope_env.list_open()) == before
 
 
 @pytest.mark.parametrize("column", ["body_sha256", "public_key", "signature"])

@@ -127,8 +127,8 @@ class MemoryUploadEnv:
 
     count: int = 5
     provider: FakeUploadProvider = field(factory=FakeUploadProvider)
-    envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore)
     bench: RetryBench = field(factory=RetryBench)
+    envelopes: MemoryEnvelopeStore = field(init=False)
     store: MemoryTileStore = field(init=False)
     metadata: MemoryTileMetadataStore = field(init=False)
 
@@ -136,6 +136,7 @@ class MemoryUploadEnv:
         index = MemoryBlobIndex()
         self.store = MemoryTileStore(index)
         self.metadata = MemoryTileMetadataStore(clock=self.bench.clock, index=index)
+        self.envelopes = MemoryEnvelopeStore(self.metadata)
         for number in range(self.count):
             self.capture(number)
 

@@ -94,13 +94,14 @@ class Flight:
     clock: SystemClock = field(factory=SystemClock)
     store: MemoryTileStore = field(init=False)
     metadata: MemoryTileMetadataStore = field(init=False)
-    envelopes: MemoryEnvelopeStore = field(factory=MemoryEnvelopeStore)
+    envelopes: MemoryEnvelopeStore = field(init=False)
     bench: RetryBench = field(factory=RetryBench)
 
     def __attrs_post_init__(self) -> None:
         index = MemoryBlobIndex()
         self.store = MemoryTileStore(index)
         self.metadata = MemoryTileMetadataStore(clock=self.clock, index=index)
+        self.envelopes = MemoryEnvelopeStore(self.metadata)
         for number in range(self.count):
             self.capture(number)
 
@@ -258,14 +259,14 @@ class SimulatedCrash(BaseException):
     """The process dies."""
 
 
-class CrashingStore(MemoryTileMetadataStore):
-    """Dies at the acknowledgements of a batch: before they are recorded, or right after it."""
+class CrashingEnvelopes(MemoryEnvelopeStore):
+    """Dies at the answer of a batch: before it is recorded, or right after it."""
 
     is_recording = True
 
-    def mark_uploaded(self, *tile_ids: TileId) -> None:
+    def exchange(self, *args: Any, **options: Any) -> None:
         if self.is_recording:
-            super().mark_uploaded(*tile_ids)
+            super().exchange(*args, **options)
         raise SimulatedCrash
 
 
@@ -274,12 +275,12 @@ def test_invariant_7_open_batch_is_resent_after_a_crash_unless_acknowledged(
     provider: RunningProvider, *, recorded: bool
 ) -> None:
     flight = Flight(provider, count=8)
-    crashing = CrashingStore(clock=flight.clock)
-    crashing._tiles = flight.metadata._tiles
+    crashing = CrashingEnvelopes(flight.metadata)
+    crashing._envelopes = flight.envelopes._envelopes
     crashing.is_recording = recorded
     with pytest.raises(SimulatedCrash):
-        flight.upload(tile_metadata_store=crashing).upload_pending_tiles(REQUEST)
-    (left,) = flight.envelopes.list_open_envelopes("F1")
+        flight.upload(envelopes=crashing).upload_pending_tiles(REQUEST)
+    left, *_ = flight.envelopes.list_open_envelopes("F1")
     report = flight.upload().upload_pending_tiles(REQUEST)
     assert report.outcome is UploadOutcome.SUCCESS
     assert flight.statuses() == [VotingStatus.UPLOADED] * 8

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from support.key_echo import ENCODINGS, find_key
 
+from tileferry.adapters.http import uploads
 from tileferry.adapters.http.uploads import (
     build_boundary,
     compute_body_size,
@@ -138,3 +139,56 @@ def test_invariant_34_key_in_a_reason_is_redacted(name: str) -> None:
     parsed = parse_upload_response(content, BATCH, bytes_max=100_000, secret=key)
     assert all(find_key(each.reason or "", key) is None for each in parsed)
     assert all("***" in (each.reason or "") for each in parsed)
+
+
+def write_plain(**changes: str) -> str:
+    """Return a response that acknowledges all tiles; the changes replace parts of its text."""
+    text = make_response(
+        make_result(0, reason=None), make_result(1, "duplicate"), make_result(2, reason=None)
+    ).decode()
+    for old, new in changes.items():
+        text = text.replace(f'"{old}":', new, 1)
+    return text
+
+
+def test_plain_response_is_parsed_without_the_checks_of_each_field(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = parse(make_response(*(make_result(n, reason="ok" if n else None) for n in range(3))))
+    monkeypatch.setattr(uploads, "parse_json", None)
+    found = parse(write_plain().encode())
+    assert [entry.tile_id for entry in found] == [entry.tile_id for entry in expected]
+    assert [entry.status.value for entry in found] == ["accepted", "duplicate", "accepted"]
+    assert all(entry.reason is None for entry in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (write_plain(results='"results": [], "results":'), "answer"),
+        (write_plain(status='"status": "rejected", "status":'), "answer.results[0]"),
+        (write_plain(tile_id='"tile_id": "cam/1/1/1", "tile_id":'), "answer.results[0]"),
+        (write_plain(reason='"reason": null, "reason":'), "answer.results[0]"),
+        (write_plain(reason='"more": NaN, "reason":'), "answer.results[0].more"),
+        (write_plain(reason='"more": 1e999, "reason":'), "answer.results[0].more"),
+        (write_plain(reason=f'"more": {"9" * 30}, "reason":'), "answer.results[0].more"),
+        (write_plain(reason='"more": "\\u0000", "reason":'), "answer.results[0].more"),
+        (write_plain(reason='"more": "\\ud800", "reason":'), "answer.results[0].more"),
+        (write_plain(reason='"a\\ud800": 1, "reason":'), "answer.results[0]"),
+        (write_plain(results='"more": 1, "more": 2, "results":'), "answer"),
+        (write_plain(results=f'"more": {"[" * 5_000}{"]" * 4_000}, "results":'), "answer"),
+        (write_plain() + "x", "answer"),
+        (write_plain() + " " * 10_000, "answer"),
+    ],
+)
+def test_invariant_30_invalid_json_around_a_plain_response_is_rejected(
+    text: str, field: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        parse(text.encode())
+    assert refusal.value.field.startswith(field)
+
+
+def test_unknown_fields_of_a_response_are_ignored() -> None:
+    found = parse(write_plain(results='"more": {"a": [1]}, "results":').encode())
+    assert [entry.status.value for entry in found] == ["accepted", "duplicate", "accepted"]

@@ -1,10 +1,14 @@
 """Uploading a flight, with everything in memory and a provider that answers as it is told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from attrs import define, field
 from support.managers import find_log_messages
 from support.memory_upload_env import (
     PENDING,
@@ -23,9 +27,10 @@ from tileferry.adapters.memory import (
 )
 from tileferry.application import UploadSettings
 from tileferry.application.ports.progress import BatchAnswered, ProgressEvent
-from tileferry.application.upload import flight_upload as uploading
+from tileferry.application.upload import batch_signing, flight_upload
 from tileferry.domain.errors import (
     CacheLockError,
+    DatabaseError,
     FlightStateNotOnGroundError,
     RateLimitedError,
     SatelliteProviderError,
@@ -33,8 +38,11 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.tiles import (
     FlightState,
+    PerTileStatus,
     ProviderFault,
     SignedEnvelope,
+    TileMetadata,
+    UploadBatchReport,
     UploadOutcome,
 )
 
@@ -94,7 +102,7 @@ def test_background_signing_keeps_batch_order() -> None:
 def test_large_batch_is_reread_instead_of_kept_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uploading, "KEPT_BYTES_MAX", 1)
+    monkeypatch.setattr(batch_signing, "KEPT_BYTES_MAX", 1)
     flight = MemoryUploadEnv(count=2)
     assert flight.create_upload().upload_pending_tiles(REQUEST).tiles_acknowledged == 2
     ((envelope, body),) = flight.provider.posts
@@ -137,6 +145,25 @@ def test_provider_error_is_raised_and_envelope_stays_open(
         flight.create_upload().upload_pending_tiles(REQUEST)
     assert len(flight.list_open_envelopes()) == 1
     assert flight.list_statuses() == [PENDING] * 2
+
+
+@define
+class PipelineEnv(MemoryUploadEnv):
+    """An upload whose provider calls ``on_post`` with the number of the request."""
+
+    on_post: Callable[[int], None] = lambda _: None
+    executor: ThreadPoolExecutor = field(factory=lambda: ThreadPoolExecutor(max_workers=1))
+
+    def upload(self, *, has_background: bool = True, **options: Any) -> UploadBatchReport:
+        def post(envelope: SignedEnvelope, contents: Iterable[bytes]) -> tuple[PerTileStatus, ...]:
+            self.on_post(len(self.provider.posts) + 1)
+            return self.provider.post_batch(envelope, contents)
+
+        provider = SimpleNamespace(path="/", iter_body=self.provider.iter_body, post_batch=post)
+        with self.executor as executor:
+            background = executor if has_background else None
+            upload = self.create_upload(provider=provider, background=background, **options)
+            return upload.upload_pending_tiles(REQUEST)
 
 
 def leave_open_envelope(flight: MemoryUploadEnv) -> SignedEnvelope:
@@ -222,7 +249,7 @@ def test_uncounted_rejection_is_reported_again_after_crash() -> None:
     again = flight.create_upload(attempts_max=3)
     (status,) = again.upload_pending_tiles(REQUEST).per_tile_status
     assert (status.tile_id, status.attempt) == (create_tile(1), left.batch.key)
-    assert status.reason == uploading.NOT_COUNTED
+    assert status.reason == flight_upload.NOT_COUNTED
     assert flight.provider.posts == []
     again.close_counted()
     assert flight.list_open_envelopes() == []
@@ -246,7 +273,7 @@ def test_unreadable_tile_is_not_a_rejection_and_does_not_block() -> None:
     assert (report.tiles_acknowledged, report.tiles_rejected, report.tiles_unreadable) == (3, 0, 1)
     (unreadable,) = [each for each in report.per_tile_status if not each.status.acknowledged]
     assert (unreadable.tile_id, unreadable.attempt) == (create_tile(1), "damaged/0")
-    assert (unreadable.reason or "").startswith(uploading.NOT_SENT)
+    assert (unreadable.reason or "").startswith(batch_signing.NOT_SENT)
     assert report.outcome is UploadOutcome.PARTIAL
     assert flight.list_sent() == [[create_tile(0)], [create_tile(2), create_tile(3)]]
 
@@ -317,11 +344,12 @@ def test_tile_removed_during_upload_is_not_charged() -> None:
     report = flight.create_upload(attempts_max=5, tile_store=store).upload_pending_tiles(REQUEST)
     for entry in report.per_tile_status:
         assert not entry.is_charged
-        assert entry.reason == f"{uploading.NOT_SENT}: it is no longer in the cache"
+        assert entry.reason == f"{batch_signing.NOT_SENT}: it is no longer in the cache"
 
 
-def test_batch_is_reported_after_answers_are_recorded() -> None:
-    flight = MemoryUploadEnv(count=3)
+@pytest.mark.parametrize("has_background", [False, True])
+def test_batch_is_reported_after_answers_are_recorded(*, has_background: bool) -> None:
+    flight = PipelineEnv(count=3)
     seen: list[tuple[int, int, int]] = []
 
     def listen(event: ProgressEvent) -> None:
@@ -329,9 +357,84 @@ def test_batch_is_reported_after_answers_are_recorded() -> None:
         uploaded = flight.list_statuses().count(UPLOADED)
         seen.append((len(event.answers), event.size_bytes, uploaded))
 
-    flight.create_upload(progress=listen).upload_pending_tiles(REQUEST)
+    flight.upload(has_background=has_background, progress=listen)
     size = len(tile_content(0))
     assert seen == [(2, 2 * size, 2), (1, size, 3)]
+
+
+def test_answers_are_recorded_and_the_next_batch_is_stored_while_a_batch_is_sent() -> None:
+    def check(number: int) -> None:
+        flight.executor.submit(lambda: None).result()  # the background has done its part
+        assert flight.list_statuses().count(UPLOADED) == 2 * (number - 1)
+        assert len(flight.list_open_envelopes()) == (2 if number < 3 else 1)
+
+    flight = PipelineEnv(count=6, on_post=check)
+    assert flight.upload().tiles_acknowledged == 6
+    assert flight.list_open_envelopes() == []
+
+
+def test_answers_of_a_slow_batch_are_reported_before_the_next_one_is_sent() -> None:
+    reported: list[int] = []
+
+    def take_time(number: int) -> None:
+        assert len(reported) == number - 1
+        flight.bench.clock.advance(flight_upload.SLOW_S)
+
+    flight = PipelineEnv(count=6, on_post=take_time)
+    assert flight.upload(progress=lambda _: reported.append(1)).tiles_acknowledged == 6
+    assert len(reported) == 3
+
+
+@pytest.mark.parametrize("has_background", [False, True])
+def test_invariant_7_answers_are_recorded_if_the_next_batch_cannot_be_read(
+    *, has_background: bool
+) -> None:
+    flight = PipelineEnv(count=6)
+    pages = flight.metadata.pending_uploads
+
+    def break_off(flight_id: str) -> Iterator[TileMetadata]:
+        yield from islice(pages(flight_id), 5)
+        raise DatabaseError(problem="gone", remedy="")
+
+    metadata = SimpleNamespace(pending_uploads=break_off)
+    reported: list[ProgressEvent] = []
+    with pytest.raises(DatabaseError, match="gone"):
+        flight.upload(
+            has_background=has_background, tile_metadata_store=metadata, progress=reported.append
+        )
+    sent = sum(map(len, flight.list_sent()))
+    assert 2 <= sent == flight.list_statuses().count(UPLOADED)
+    assert len(reported) == len(flight.list_sent())
+
+
+@pytest.mark.parametrize("has_background", [False, True])
+def test_invariant_7_answers_before_a_failed_request_are_recorded(*, has_background: bool) -> None:
+    def fail(number: int) -> None:
+        if number == 2:
+            raise provider_error("no", ProviderFault.UNAUTHORIZED)
+
+    flight = PipelineEnv(count=6, on_post=fail)
+    reported: list[ProgressEvent] = []
+    with pytest.raises(SatelliteProviderError):
+        flight.upload(has_background=has_background, progress=reported.append)
+    assert (flight.list_statuses().count(UPLOADED), len(reported)) == (2, 1)
+    assert len(flight.list_open_envelopes()) == 2
+
+
+@pytest.mark.parametrize("has_background", [False, True])
+def test_listener_can_stop_between_batches_and_recorded_answers_stay(
+    *, has_background: bool
+) -> None:
+    def stop(_: ProgressEvent) -> None:
+        raise KeyboardInterrupt
+
+    flight = PipelineEnv(count=6)
+    with pytest.raises(KeyboardInterrupt):
+        flight.upload(has_background=has_background, progress=stop)
+    sent = sum(map(len, flight.list_sent()))
+    assert 2 <= sent == flight.list_statuses().count(UPLOADED)
+    report = flight.create_upload().upload_pending_tiles(REQUEST)
+    assert report.tiles_acknowledged == 6 - sent
 
 
 def test_spent_tile_that_is_captured_again_is_not_sent_again() -> None:
