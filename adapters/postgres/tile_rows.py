@@ -72,18 +72,4 @@ def metadata_from_values(row: Sequence[Any]) -> TileMetadata:
 
 
 def metadata_from_row(row: Columns) -> TileMetadata:
-    return TileMetadata(
-        tile_id=tile_id_from_row(row),
-        flight_id=row["flight_id"],
-        produced_at=row["produced_at"],
-        resolution_m_per_px=row["resolution_m_per_px"],
-        sector_class=SectorClass(row["sector_class"]),
-        freshness=FreshnessLabel(row["freshness"]),
-        blob=blob_from_row(row),
-        voting_status=VotingStatus(row["voting_status"]),
-        upload_attempts=row["upload_attempts"],
-        stored_at=row["stored_at"],
-        last_used_at=row["last_used_at"],
-        reconfirmed_at=row["confirmed_at"],
-        validators=TileValidators.from_headers(row["etag"], row["last_modified"]),
-    )
+    return metadata_from_values([row[name] for name in METADATA_COLUMNS.split(", ")])

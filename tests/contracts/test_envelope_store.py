@@ -1,11 +1,11 @@
 """What every EnvelopeStore must do."""
 
 from datetime import UTC, datetime
-from hashlib import sha256
 
 import pytest
 from attrs import evolve, frozen
 from sqlalchemy import text
+from support.envelopes import create_tile, make_envelope
 
 from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryTileMetadataStore
 from tileferry.adapters.postgres import (
@@ -23,12 +23,9 @@ from tileferry.domain.errors import (
     TileNotFoundError,
 )
 from tileferry.domain.tiles import (
-    Batch,
     BlobRef,
-    EnvelopeTile,
     NewTile,
     SectorClass,
-    SignedEnvelope,
     TileId,
     VotingStatus,
 )
@@ -79,30 +76,6 @@ def envelope_env(request: pytest.FixtureRequest) -> EnvelopeEnv:
 @pytest.fixture
 def store(envelope_env: EnvelopeEnv) -> EnvelopeStore:
     return envelope_env.store
-
-
-def create_tile(number: int) -> TileId:
-    return TileId(source="cam", zoom=15, x=number, y=7)
-
-
-def make_envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedEnvelope:
-    lines = [
-        EnvelopeTile(
-            tile_id=create_tile(number),
-            captured_at=datetime(2026, 10, 20, 8, 30, 1, 5, tzinfo=UTC),
-            resolution_m_per_px=0.1 + 0.2,
-            sha256=sha256(bytes([number])).hexdigest(),
-            size=number,
-        )
-        for number in range(tiles)
-    ]
-    return SignedEnvelope(
-        batch=Batch(key=key, flight_id=flight_id, tiles=lines),
-        body_sha256=sha256(key.encode()).hexdigest(),
-        timestamp="2026-10-20T10:00:00.000001+00:00",
-        public_key=bytes(range(32)),
-        signature=bytes(range(64)),
-    )
 
 
 def test_saved_envelopes_stay_open_in_order_until_closed(

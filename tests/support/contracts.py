@@ -28,7 +28,7 @@ CLI_JSON = "c12_operator/cli_json.md"
 
 VERSIONS = {
     TILE_DOWNLOADER: "1.3.0",
-    TILE_UPLOADER: "1.1.0",
+    TILE_UPLOADER: "1.2.0",
     RUN_QUEUE: "1.1.0",
     CLI_JSON: "1.9.0",
     TILE_STORE: "1.3.0",

@@ -6,10 +6,16 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 from sqlalchemy import text
+from support.envelopes import make_envelope
 from support.proxies import Cut, PostgresProxy
 from support.tile_rows import TILE, create_metadata_store, create_tile, get_tile, store_tiles
 
-from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
+from tileferry.adapters.postgres import (
+    Database,
+    PostgresBlobIndex,
+    PostgresEnvelopeStore,
+    PostgresTileMetadataStore,
+)
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.tiles import VotingStatus
 
@@ -20,6 +26,11 @@ def _flush(store: PostgresTileMetadataStore) -> None:
 
 def _mark_uploaded(store: PostgresTileMetadataStore) -> None:
     store.mark_uploaded(TILE)
+
+
+def _exchange(store: PostgresTileMetadataStore) -> None:
+    envelope = make_envelope("k")
+    PostgresEnvelopeStore(store.database).exchange(envelope, [TILE], None, keeps_answered=False)
 
 
 def _give_up(store: PostgresTileMetadataStore) -> None:
@@ -34,7 +45,7 @@ def _forget(store: PostgresTileMetadataStore) -> None:
     assert len(PostgresBlobIndex(store.database).forget([TILE])) == 1
 
 
-CHANGES = [_flush, _mark_uploaded, _give_up, _increment, _forget]
+CHANGES = [_flush, _mark_uploaded, _exchange, _give_up, _increment, _forget]
 Change = Callable[[PostgresTileMetadataStore], None]
 
 
