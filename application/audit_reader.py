@@ -171,11 +171,17 @@ class AuditReader:
         that is returned with them is where the next call goes on; 1 or less if nothing is left.
         """
         end = self._read_head().sequence + 1 if before is None else before
-        start = max(0, end - 1 - (count if wanted is None else scan_max))
-        entries = _filter_by_values(holding, _take_up_to(end - 1, self.iter_entries(after=start)))
-        found = [read for read in map(DecodedEntry.from_entry, entries) if _is_wanted(read, wanted)]
+        floor = max(0, end - 1 - (count if wanted is None else scan_max))
+        found: list[DecodedEntry] = []
+        size = count + 1  # most filters match often, so few entries are enough
+        while end - 1 > floor and len(found) <= count:
+            start = max(floor, end - 1 - size)
+            page = _take_up_to(end - 1, iter(self._read_page(start, end - 1 - start)))
+            decoded = map(DecodedEntry.from_entry, _filter_by_values(holding, page))
+            found[:0] = [read for read in decoded if _is_wanted(read, wanted)]
+            end, size = start + 1, size * 2
         shown = found[-count:]
-        return shown, shown[0].entry.sequence if len(found) > count else start + 1
+        return shown, shown[0].entry.sequence if len(found) > count else floor + 1
 
     def read_since(
         self, moment: datetime | None, *, holding: Sequence[str] = ()

@@ -9,7 +9,18 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import audit, cache, download, export, idempotency, queue, retry, startup, upload
+from benchmarks import (
+    audit,
+    cache,
+    download,
+    export,
+    idempotency,
+    pages,
+    queue,
+    retry,
+    startup,
+    upload,
+)
 from benchmarks.harness import Ratio
 
 PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
@@ -22,6 +33,7 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "upload": upload.run,
     "queue": queue.run,
     "export": export.run,
+    "pages": pages.run,
 }
 REPORT = Path("build/bench.json")
 

@@ -304,12 +304,14 @@ class MemoryTileMetadataStore:
             Counter(t.voting_status for t in self._tiles.values() if t.tile_id.source == source)
         )
 
-    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the given-up tiles of one flight or of all, sorted by flight."""
+    def find_given_up(
+        self, flight_id: str | None = None, *, after: tuple[str, TileId] | None = None
+    ) -> Iterator[TileMetadata]:
+        """Yield the given-up tiles of one flight or of all, sorted by flight and tile."""
         for tile in sorted(self._tiles.values(), key=lambda t: (t.flight_id, t.tile_id)):
-            if tile.voting_status is VotingStatus.UPLOAD_GIVEUP and (
-                flight_id in {None, tile.flight_id}
-            ):
+            is_wanted = flight_id in {None, tile.flight_id}
+            is_later = after is None or (tile.flight_id, tile.tile_id) > after
+            if tile.voting_status is VotingStatus.UPLOAD_GIVEUP and is_wanted and is_later:
                 yield tile
 
     # Blob index

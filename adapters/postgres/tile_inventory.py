@@ -21,22 +21,27 @@ class PostgresTileInventory:
         rows = self.database.fetch_rows(_GET, attrs.asdict(tile_id))
         return metadata_from_row(rows[0]._asdict()) if rows else None
 
-    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the given-up tiles of one flight or of all, sorted by flight."""
-        values: dict[str, object] = {"flight_id": flight_id, "limit": PAGE_ROWS}
+    def find_given_up(
+        self, flight_id: str | None = None, *, after: tuple[str, TileId] | None = None
+    ) -> Iterator[TileMetadata]:
+        """Yield the given-up tiles of one flight or of all, sorted by flight and tile."""
         condition = "" if flight_id is None else "AND flight_id = %(flight_id)s"
-        begin = ""
+        rows_max = FIRST_ROWS  # most readers want a few
         while True:
+            values: dict[str, object] = {"flight_id": flight_id, "limit": rows_max}
+            begin = ""
+            if after is not None:
+                last = {"flight_id": after[0], **attrs.asdict(after[1])}
+                values |= {f"after_{name}": value for name, value in last.items()}
+                begin = _AFTER
             query = _GIVEN_UP.format(condition=f"{condition} {begin}")
             tiles = [
                 metadata_from_row(row._asdict()) for row in self.database.fetch_rows(query, values)
             ]
             yield from tiles
-            if len(tiles) < PAGE_ROWS:
+            if len(tiles) < rows_max:
                 return
-            last = {"flight_id": tiles[-1].flight_id, **attrs.asdict(tiles[-1].tile_id)}
-            values |= {f"after_{name}": value for name, value in last.items()}
-            begin = _AFTER
+            after, rows_max = (tiles[-1].flight_id, tiles[-1].tile_id), PAGE_ROWS
 
     def count(self) -> int:
         """Return the number of visible tiles."""
@@ -61,7 +66,7 @@ class PostgresTileInventory:
         return {VotingStatus(row.voting_status): row.tiles for row in rows}
 
 
-PAGE_ROWS = 2_000
+FIRST_ROWS, PAGE_ROWS = 64, 2_000
 _GET = """
     SELECT * FROM tiles
     WHERE source = %(source)s AND zoom = %(zoom)s AND x = %(x)s AND y = %(y)s

@@ -78,6 +78,7 @@ class PostgresWorkReader:
             condition
             for condition, applies in (
                 ("status = ANY (%(statuses)s)", wanted.statuses),
+                (_HAS_LEASE, list(wanted.statuses) == [RunStatus.PROCESSING]),
                 ("kind = ANY (%(kinds)s)", wanted.kinds),
                 ("source = %(source)s", wanted.source is not None),
                 (_HAS_TEXT, wanted.text is not None),
@@ -246,6 +247,8 @@ def _attempt_from_row(row: Any) -> RunAttempt:
 
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # interpolates constants only, here and below
 _NEWEST_FIRST = "ORDER BY submitted_date DESC, run_id DESC LIMIT %(limit)s"
+_HAS_LEASE = "lease_expires_at IS NOT NULL"
+"""True of every run in progress; an index has just these."""
 _HAS_TEXT = "strpos(lower(concat_ws(' ', run_id, dedupe_key, error_message)), lower(%(text)s)) > 0"
 _RUN = f"{_RUNS} WHERE run_id = %(run_id)s"
 _ATTEMPTS = "SELECT * FROM run_attempts WHERE run_id = %(id)s ORDER BY epoch"

@@ -55,8 +55,13 @@ class TileInventory(TileCounts, Protocol):
         """Return the metadata of a visible tile."""
         ...
 
-    def find_given_up(self, flight_id: str | None = None) -> Iterator[TileMetadata]:
-        """Yield the giveups of one flight or of all, ordered by flight."""
+    def find_given_up(
+        self, flight_id: str | None = None, *, after: tuple[str, TileId] | None = None
+    ) -> Iterator[TileMetadata]:
+        """Yield the giveups of one flight or of all, ordered by flight and tile.
+
+        ``after`` is the flight and the tile at which an earlier list ended.
+        """
         ...
 
 

@@ -36,9 +36,11 @@ class GiveupReview:
     fdr_client: FdrClient
     build_reopening_sql: Callable[[TileId], str]
 
-    def iter_giveups(self, flight_id: str | None = None) -> Iterator[Giveup]:
-        """Yield the giveups of a flight, or of all flights."""
-        return self._join_records(self.tiles.find_given_up(flight_id))
+    def iter_giveups(
+        self, flight_id: str | None = None, *, after: tuple[str, TileId] | None = None
+    ) -> Iterator[Giveup]:
+        """Yield the giveups of a flight, or of all flights; those after a flight and a tile."""
+        return self._join_records(self.tiles.find_given_up(flight_id, after=after))
 
     def get_giveup(self, tile_id: TileId) -> Giveup:
         """Return one giveup; raise if the tile is not given up."""

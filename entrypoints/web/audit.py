@@ -50,7 +50,6 @@ def show_audit(request: PageRequest) -> Response:
             "categories": {one.value: shorten_category(one.value) for one in RetryCategory},
             "events": {one: one.replace("_", " ") for one in EVENT_KINDS},
             "filters": {name: request.query.get(name, "") for name in _FILTERS},
-            "is_filtered": any(request.query.get(name) for name in _FILTERS),
             "live_query": encode_filters(request.query, (*_FILTERS, "before")),
             **_build_tail(request),
         },
@@ -83,6 +82,7 @@ def _build_tail(request: PageRequest) -> dict[str, object]:
         "entries": [_describe(read) for read in reversed(found)],
         "first": encode_filters(request.query, _FILTERS) if request.query.get("before") else None,
         "next": older if reached > 1 else None,
+        "is_filtered": bool(terms),
     }
 
 

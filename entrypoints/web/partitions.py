@@ -1,6 +1,6 @@
 """Partitions: a calendar of each query, one partition with its history, retries and backfills."""
 
-from calendar import month_name, monthrange
+from calendar import day_name, month_name, monthrange
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
@@ -119,6 +119,7 @@ def _build_calendar(request: PageRequest, query: PartitionQuery) -> dict[str, An
     address = f"{_PATH}?{encode_filters(_to_fields(query), _QUERY_FIELDS)}"
     return {
         "months": months,
+        "weekdays": [name[:2] for name in day_name],
         "year": year,
         "counts": counts,
         "address": address,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tileferry.adapters.memory import ManualClock, MemoryTileMetadataStore
-from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
+from tileferry.adapters.postgres import Database, PostgresTileMetadataStore, tile_inventory
 from tileferry.application.ports.inventory import TileKey
 from tileferry.domain.tiles import (
     BlobRef,
@@ -86,3 +86,21 @@ def test_giveups_are_listed_by_flight(
     store_tile(inventory, "F1", 3, VotingStatus.PENDING)
     assert [tile.tile_id for tile in inventory.find_given_up()] == [early, late]
     assert [tile.tile_id for tile in inventory.find_given_up("F2")] == [late]
+
+
+def test_giveups_are_listed_in_parts(
+    inventory: MemoryTileMetadataStore | PostgresTileMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tile_inventory, "FIRST_ROWS", 1)
+    monkeypatch.setattr(tile_inventory, "PAGE_ROWS", 2)
+    stored = [
+        (flight, store_tile(inventory, flight, x, VotingStatus.UPLOAD_GIVEUP))
+        for x, flight in enumerate(("F1", "F1", "F1", "F2", "F2", "F2"), start=1)
+    ]
+    tiles = [tile for _, tile in stored]
+    assert [tile.tile_id for tile in inventory.find_given_up()] == tiles
+    for number, position in enumerate(stored, start=1):
+        rest = inventory.find_given_up(after=position)
+        assert [tile.tile_id for tile in rest] == tiles[number:]
+    rest = inventory.find_given_up("F1", after=stored[1])
+    assert [tile.tile_id for tile in rest] == [tiles[2]]

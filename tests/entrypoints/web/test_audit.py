@@ -46,6 +46,7 @@ def test_tail_is_paged_and_filtered(
     monkeypatch.setattr(audit, "_SCANNED_MAX", 1)
     nothing = client.get("/audit?event=idempotency").text
     assert "No matching entry on this page" in nothing
+    assert "The log has no older entries." in client.get("/audit?before=1").text
     assert list_sequences(client.get("/audit?before=2").text) == [1]
 
 

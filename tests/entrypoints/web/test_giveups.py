@@ -1,6 +1,7 @@
 """The page of giveups, over HTTP."""
 
 import html
+import re
 
 import httpx
 import pytest
@@ -27,7 +28,11 @@ def test_giveups_have_pictures_reasons_and_the_documented_sql(
     assert 'method="post"' not in page  # a person reopens a tile, never a page
     monkeypatch.setattr(giveups, "_SHOWN_MAX", 1)
     bounded = client.get("/giveups?flight=F19").text
-    assert "The first 1." in bounded
     assert str(tiles[1]) not in bounded
+    (rest,) = re.findall(r'href="(/giveups\?[^"]+after=[^"]+)">Next', bounded)
+    page = client.get(html.unescape(rest)).text
+    assert (str(tiles[1]) in page, str(tiles[0]) in page, "« First" in page) == (True, False, True)
+    assert client.get("/giveups?after=a/b~sat/1/2/3").status_code == 400
+    assert client.get("/giveups?after=F1~x").status_code == 400
     assert "No tile was given up." in client.get("/giveups?flight=F0").text
     assert client.get("/giveups?flight=a/b").status_code == 400

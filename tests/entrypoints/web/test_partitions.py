@@ -70,7 +70,9 @@ def test_calendar_shows_each_state_by_colour_and_symbol(
     assert "too few tiles &lt;script&gt;" in page
     assert "<script>alert" not in page
     assert 'name="bbox" required value="2.0,48.0,2.1,48.1"' in page  # of its newest run
-    assert "no partitions" in client.get(address("calendar", year="2025")).text
+    bare = client.get(address("calendar", year="2025")).text
+    assert "no partitions" in bare
+    assert bare.count("<span>Mo</span>") == 12
     with client.stream("GET", f"/live{address('calendar')}") as stream:
         assert "March" in next(line for line in stream.iter_lines() if "data:" in line)
 
