@@ -42,7 +42,7 @@ with import_on_call(globals()):
         PostgresTileMetadataStore,
         build_reopen_sql,
     )
-    from tileferry.adapters.signing import Ed25519Keys
+    from tileferry.adapters.signing import Ed25519KeyFile, Ed25519Keys
     from tileferry.adapters.system import (
         SharedPace,
         SharedRetryTokens,
@@ -82,6 +82,7 @@ with import_on_call(globals()):
     from tileferry.application.control.worker import Worker
     from tileferry.application.download.area_survey import AreaSurvey
     from tileferry.application.download.session import PersistentTileDownloader
+    from tileferry.application.packs import Packs
     from tileferry.application.policy_tuning import PolicyTuning
     from tileferry.application.ports import Clock, TileDownloader, TileUploader
     from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
@@ -510,6 +511,20 @@ class Container(containers.DeclarativeContainer):
     )
     flight_overlays = providers.Factory(
         FlightOverlays, readiness=readiness, refused_tiles=refused_tiles
+    )
+    packs = providers.Factory(
+        Packs,
+        tile_store=tile_store,
+        tile_metadata_store=metadata_store,
+        absent_tiles=absent_tiles,
+        flights=flight_book,
+        readiness=readiness,
+        importer=archive_import.provider,
+        signer=providers.Singleton(Ed25519KeyFile, config.provided.pack.key_file),
+        trusted_keys=providers.Callable(frozenset, config.provided.pack.trusted_keys),
+        audit=audit_trail,
+        clock=database_clock,
+        progress=listener,
     )
     backups = providers.Factory(
         Backups,

@@ -4,6 +4,7 @@ Commands, workers, the demo and embedding programs use the product through this 
 parts, in ``installation_parts``, import the container.
 """
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -29,6 +30,7 @@ with import_on_call(globals()):
         OperatorConfirmation,
         find_waiting,
     )
+    from tileferry.adapters.filesystem.packs import LocalPackFolder
     from tileferry.adapters.http import HttpTileDownloader
     from tileferry.adapters.http.provider import ProviderProbe, probe_provider
     from tileferry.adapters.postgres import (
@@ -40,7 +42,9 @@ with import_on_call(globals()):
         upgrade,
     )
     from tileferry.adapters.system import InterruptibleClock, ThreadHeartbeat
+    from tileferry.adapters.system.ssh_peer import SshPeer
     from tileferry.application import CaptureIngest, RetryManager
+    from tileferry.application.alerts import AlertMonitor
     from tileferry.application.archive.archive_export import ArchiveExport
     from tileferry.application.archive.archive_import import ArchiveImport
     from tileferry.application.audit_reader import AuditReader
@@ -63,6 +67,7 @@ with import_on_call(globals()):
     from tileferry.application.control.worker import Worker
     from tileferry.application.download.area_survey import AreaSurvey
     from tileferry.application.download.survey import DownloadPlan, DurationEstimate
+    from tileferry.application.packs import Packs, PushReport
     from tileferry.application.policy_tuning import PolicyHistory, PolicySimulation, TunablePolicy
     from tileferry.application.ports import (
         CacheLock,
@@ -90,7 +95,6 @@ with import_on_call(globals()):
         build_session_policy,
         list_policies,
     )
-    from tileferry.entrypoints.container import Container
     from tileferry.entrypoints.database import build_embedded_server
     from tileferry.entrypoints.metrics_server import parse_listen, serve_metrics
     from tileferry.entrypoints.work_factories import build_worker_settings
@@ -330,6 +334,24 @@ class Installation(InstallationParts):
         return self._checked.cache_export()
 
     @property
+    def packs(self) -> Packs:
+        """Creates packs of a flight, and applies them; apply them while the cache is held."""
+        return self._checked.packs()
+
+    def push_flight(
+        self, flight: str, destination: str, *, folder: Path, remote_command: str = "tileferry"
+    ) -> PushReport:
+        """Send another machine what it lacks of a flight, over ssh; ``folder`` holds the packs."""
+        program = tuple(shlex.split(remote_command))
+        peer = SshPeer(
+            destination=destination,
+            folder=folder,
+            inventory_command=(*program, "pack", "inventory", "-", "--like", "-"),
+            apply_command=(*program, "pack", "apply", "-", "--json"),
+        )
+        return self.packs.push(flight, LocalPackFolder(folder), peer)
+
+    @property
     def archive_import(self) -> ArchiveImport:
         """Stores the tiles of an archive; use it while the cache is held."""
         return self._checked.archive_import()
@@ -502,7 +524,7 @@ class Installation(InstallationParts):
             container.provider()  # fail on a bad setting here, before it fails the runs
             if metrics is not None and address is not None:
                 stack.enter_context(serve_metrics(metrics, address))
-            with self._watch_alerts(container, is_stopping):
+            with self._watch_alerts(container.alert_monitor(is_stopping=is_stopping)):
                 yield container.worker(
                     name=name,
                     kinds=kinds,
@@ -523,11 +545,8 @@ class Installation(InstallationParts):
         metrics.read_state(self._opened_reading.figure_reader, self.config)
         return metrics
 
-    def _watch_alerts(
-        self, container: Container, is_stopping: Callable[[], bool]
-    ) -> AbstractContextManager[object]:
+    def _watch_alerts(self, monitor: AlertMonitor) -> AbstractContextManager[object]:
         """Evaluate alerts beside the work, in a thread of their own, if any threshold is set."""
-        monitor = container.alert_monitor(is_stopping=is_stopping)
         if not monitor.rule.is_active:
             return nullcontext()
         return ThreadHeartbeat().start(monitor.beat, every_s=self.config.worker.sweep_s)

@@ -8,6 +8,7 @@ from logging import Logger
 from attrs import define, field, frozen
 
 from tileferry.application.cache.bulk_store import BoundedList
+from tileferry.application.cache.tile_lookup import read_verified_tile
 from tileferry.application.ports.archives import ArchivedTile, ArchiveReader, ArchiveTarget
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
@@ -32,7 +33,6 @@ from tileferry.domain.errors import (
     DamagedTileError,
     Remedy,
     StorageError,
-    TileNotFoundError,
 )
 from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileRange
 
@@ -148,37 +148,19 @@ class ArchiveExport:
     def _read_tile(self, row: TileMetadata, written: _ExportState) -> ArchivedTile | None:
         """Read a tile. A damaged tile is reported as skipped; a removed tile is left out."""
         try:
-            found = self._read_verified(row)
+            found = read_verified_tile(row, self.tile_store, self.tile_metadata_store)
         except DamagedTileError as error:
             self._skip_damaged(row.tile_id, error, written)
             return None
         if found is None:
             return None
-        row, content, digest = found
-        written.content.add(row.tile_id, digest)
-        written.about.add(row.tile_id, detect_tile_kind(content))
+        tile_id, content = found.metadata.tile_id, found.content
+        written.content.add(tile_id, bytes.fromhex(found.metadata.blob.sha256))
+        written.about.add(tile_id, detect_tile_kind(content))
         written.size_bytes += len(content)
         return ArchivedTile(
-            tile_id=row.tile_id, content=content, facts=TileFacts.from_metadata(row)
+            tile_id=tile_id, content=content, facts=TileFacts.from_metadata(found.metadata)
         )
-
-    def _read_verified(self, row: TileMetadata) -> tuple[TileMetadata, bytes, bytes] | None:
-        """Return the row, bytes and digest of a tile, all of the same version."""
-        try:
-            content = self.tile_store.read_tile(row.tile_id, blob=row.blob)
-        except TileNotFoundError:
-            return None
-        digest = sha256(content).digest()
-        current: TileMetadata | None = row
-        if digest.hex() != row.blob.sha256:  # a download may have stored another version
-            current = self.tile_metadata_store.get_metadata(row.tile_id)
-        if current is None:
-            return None
-        if digest.hex() != current.blob.sha256:
-            raise DamagedTileError(tile=str(row.tile_id), problem="its sha256 is another")
-        if not content:
-            raise DamagedTileError(tile=str(row.tile_id), problem="it has no bytes")
-        return current, content, digest
 
     def _skip_damaged(
         self, tile_id: TileId, error: DamagedTileError, written: _ExportState

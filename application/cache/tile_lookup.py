@@ -4,9 +4,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.archives import zxy_to_number
@@ -76,6 +77,35 @@ def is_readable(store: TileStore, known: TileMetadata) -> bool:
     except (TileNotFoundError, DamagedTileError):
         return False
     return True
+
+
+@frozen
+class VerifiedTile:
+    """The row and the bytes of a tile, of the same version."""
+
+    metadata: TileMetadata
+    content: bytes
+
+
+def read_verified_tile(
+    row: TileMetadata, store: TileStore, catalogue: TileCatalogue
+) -> VerifiedTile | None:
+    """Read a tile, or a later version of it; ``None`` if it was removed meanwhile."""
+    try:
+        content = store.read_tile(row.tile_id, blob=row.blob)
+    except TileNotFoundError:
+        return None
+    digest = sha256(content).hexdigest()
+    current: TileMetadata | None = row
+    if digest != row.blob.sha256:  # a download may have stored another version
+        current = catalogue.get_metadata(row.tile_id)
+    if current is None:
+        return None
+    if digest != current.blob.sha256:
+        raise DamagedTileError(tile=str(row.tile_id), problem="its sha256 is another")
+    if not content:
+        raise DamagedTileError(tile=str(row.tile_id), problem="it has no bytes")
+    return VerifiedTile(current, content)
 
 
 @define

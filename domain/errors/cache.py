@@ -196,3 +196,16 @@ class ArchiveError(TileManagerError):
     @property
     def summary(self) -> str:
         return f"archive {printable(self.path)}: {format_line(self.problem)}"
+
+
+@define(kw_only=True, eq=False)
+class PeerError(TileManagerError):
+    """Another machine cannot be reached, or does not do what it was asked for."""
+
+    destination: str
+    problem: str
+    remedy: Remedy | str
+
+    @property
+    def summary(self) -> str:
+        return f"{printable(self.destination)}: {format_line(self.problem)}"

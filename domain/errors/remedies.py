@@ -19,12 +19,17 @@ class Remedy(StrEnum):
         "cache is lost, empty the table bound_cache"
     )
     CHECK_EXPORT_AREA = "check the area, the zoom levels and the source, or download the area first"
+    CHECK_PEER = (
+        "check that ssh reaches the machine and that tileferry works there, then start again; "
+        "packs that were applied are kept"
+    )
     CONFIRM_COUNT = "check the range, then confirm the count {error.count}"
     CONFIRM_FAR_AREA = "check the order west, south, east, north; confirm if the area is right"
     CONFIRM_LANDING = (
         "set it where the worker runs; for one upload, pass a flight record or confirm that the "
         "aircraft has landed"
     )
+    CREATE_PACK = "create a pack of what it lacks"
     DOWNLOAD_AREA = "download its area first"
     DOWNLOAD_FROM_START = (
         "start a new download instead of resuming, or check area, zoom, sector and flight"
@@ -49,6 +54,9 @@ class Remedy(StrEnum):
     SHOW_OTHER_RUN = "look at run {error.other_run_id}"
     SHOW_AUDIT_STATS = "check the retries of the last hour and the services they call"
     TAIL_AUDIT_LOG = "list the entries of the audit log"
+    TRUST_PACK_KEY = (
+        "if the pack is from a machine of yours, add its key to pack.trusted_keys on this one"
+    )
     UPLOAD_CAPTURES = "upload them first"
     UPGRADE_DATABASE = "upgrade the database schema"
     VERIFY_CACHE = "verify the cache, then download the area again"

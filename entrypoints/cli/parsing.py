@@ -109,6 +109,20 @@ _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) *([kMG]?)B?(?:/s)?")
 _RATE_UNITS = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
+def parse_size(text: str, *, option: str) -> int:
+    """Return the bytes of an option such as ``4GB``."""
+    match = _RATE.fullmatch(text.strip())
+    size = int(float(match[1]) * _RATE_UNITS[match[2]]) if match and "/" not in text else 0
+    if size <= 0:
+        raise InvalidValueError(
+            field=option,
+            value=text,
+            problem="is not a size in bytes",
+            remedy="use a number such as 500M, 4GB or 2.5G",
+        )
+    return size
+
+
 def parse_rate(text: str) -> float:
     """Return the bytes per second of ``--rate``, such as ``2.5M``."""
     match = _RATE.fullmatch(text.strip())

@@ -63,6 +63,15 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         Remedy.SHOW_OTHER_RUN: "see `tileferry runs show {error.other_run_id}`",
         Remedy.SHOW_AUDIT_STATS: "see `tileferry audit stats`",
         Remedy.TAIL_AUDIT_LOG: "list the entries with `tileferry audit tail`",
+        Remedy.CHECK_PEER: (
+            "check that ssh reaches it and that --remote-command starts tileferry there, then"
+            " re-run; packs that were applied are kept"
+        ),
+        Remedy.CREATE_PACK: "create a pack of what it lacks with `tileferry pack create`",
+        Remedy.TRUST_PACK_KEY: (
+            "if the pack is from a machine of yours, add its key, which `tileferry pack key` shows"
+            " there, to pack.trusted_keys here"
+        ),
         Remedy.UPLOAD_CAPTURES: "upload them first with `tileferry upload`",
         Remedy.UPGRADE_DATABASE: "run `tileferry db upgrade`",
         Remedy.VERIFY_CACHE: (

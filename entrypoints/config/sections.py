@@ -30,6 +30,7 @@ from tileferry.entrypoints.config.fields import (
     source_name,
     to_secret,
 )
+from tileferry.entrypoints.config.pack import PackConfig
 from tileferry.entrypoints.config.retry_overrides import RetryConfig
 from tileferry.entrypoints.config.serve import ServeConfig
 from tileferry.entrypoints.config.xyz import XyzConfig
@@ -436,6 +437,7 @@ class Config:
     nats: NatsConfig = field(factory=NatsConfig)
     telemetry: TelemetryConfig = field(factory=TelemetryConfig)
     serve: ServeConfig = field(factory=ServeConfig)
+    pack: PackConfig = field(factory=PackConfig)
     log: LogConfig = field(factory=LogConfig)
     areas: dict[str, str] = field(
         factory=dict,
