@@ -16,7 +16,7 @@ PACKAGES   := domain application adapters entrypoints migrations
 # Tests must not depend on what a shell happens to export.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
-.PHONY: help setup test coverage check demo pictures bench bench-quick figures soak matrix powerloss simulate bundle lock sbom format clean
+.PHONY: help setup test coverage check demo pictures bench bench-quick figures soak matrix powerloss simulate real-servers bundle lock sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to run
@@ -102,6 +102,16 @@ bundle: $(READY)  ## build an archive that installs without a network, and test 
 
 LOCK    := build/lock/bin
 COMPILE := $(LOCK)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate
+
+real-servers: $(READY) build/real-servers/.ready  ## download from tile servers that others wrote
+	$(BIN)/python -m pytest tests/e2e/test_real_servers.py
+
+build/real-servers/.ready:
+	$(PYTHON) -m venv build/real-servers
+	build/real-servers/bin/python -m pip install --quiet --disable-pip-version-check \
+		MapProxy waitress titiler.application uvicorn
+	npm install --silent --no-audit --no-fund --prefix build/real-servers tileserver-gl-light
+	@touch $@
 
 lock: build/lock/.ready  ## update requirements.lock, the SBOM and the licences; no index address
 	$(COMPILE) --upgrade --generate-hashes --all-extras --group dev --output-file requirements.lock pyproject.toml

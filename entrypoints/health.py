@@ -10,7 +10,9 @@ from pathlib import Path
 
 from attrs import define, field
 
+from tileferry.adapters.http.described import DescribedTileProvider
 from tileferry.adapters.http.provider import TILES_PATH, ProviderProbe
+from tileferry.adapters.http.xyz import XyzTileProvider
 from tileferry.adapters.system import SystemDisk
 from tileferry.application.health_checks import HealthCheck, run_checks
 from tileferry.domain import health
@@ -29,7 +31,6 @@ from tileferry.entrypoints.messaging import check_prometheus, has_opentelemetry_
 from tileferry.entrypoints.metrics_server import parse_listen
 from tileferry.entrypoints.tile_source import (
     check_configured_key,
-    find_tile_server,
     get_address_setting,
     needs_key,
 )
@@ -210,13 +211,14 @@ class _HealthChecks:
             yield health.report_provider_error(error, get_address_setting(self.config))
 
     def _ask_provider(self) -> Iterator[CheckResult]:
-        server = find_tile_server(self.config)
-        signs = self.installation.probe_provider(_LISTING_URL if server is None else "/")
+        is_plain = self.config.xyz.is_set
+        signs = self.installation.probe_provider("/" if is_plain else _LISTING_URL)
         now = datetime.now(UTC)
-        if server is None:
-            yield self._check_listing(signs)
+        provider = self.installation.provider
+        if isinstance(provider, XyzTileProvider | DescribedTileProvider):
+            yield self._check_tiles(provider.server)
         else:
-            yield self._check_tiles(server)
+            yield self._check_listing(signs)
         yield health.check_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.check_clock("provider's clock", now, signs.date)

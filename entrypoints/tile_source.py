@@ -1,19 +1,25 @@
 """The configured source of tiles: a satellite-provider or a plain tile server."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from tileferry.domain.errors import InvalidValueError, NotPermittedError
 from tileferry.domain.lazy_imports import import_on_call
+from tileferry.domain.tiles import TileTemplate
+from tileferry.domain.tiles.server_url import ServerUrl
 from tileferry.entrypoints.config import Config
 
 if TYPE_CHECKING:
     import httpx
 
+    from tileferry.entrypoints.config.xyz import XyzConfig
+
 with import_on_call(globals()):
     from tileferry.adapters.http import (
         CurlTransport,
+        DescribedTileProvider,
         HttpTileProvider,
         ProviderAddress,
         ResponseLimits,
@@ -21,42 +27,56 @@ with import_on_call(globals()):
         build_user_agent,
     )
     from tileferry.adapters.http.client import check_key
+    from tileferry.adapters.http.tilejson import parse_tilejson
+    from tileferry.adapters.http.wmts_capabilities import WmtsChoice, parse_capabilities
     from tileferry.adapters.system import SystemClock
     from tileferry.application.ports.provider import TileProvider
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import TileServer
+    from tileferry.domain.tiles.tile_server import compute_identity
     from tileferry.entrypoints.config.loader import read_service_api_key
-    from tileferry.entrypoints.config.xyz import build_tile_server
+    from tileferry.entrypoints.config.xyz import build_tile_server, parse_imagery_date
 
 
-def find_tile_server(config: Config) -> TileServer | None:
-    """Return the configured tile server, if any; check that bulk downloads are permitted."""
-    if config.xyz.url_template is None:
+def find_server_address(config: Config) -> ServerUrl | None:
+    """Return the address of the configured tile server, or of its document, if any.
+
+    Raises if a required setting is missing, or if bulk downloads are not permitted, as far as that
+    is known without the document.
+    """
+    address = config.xyz.build_address()
+    if address is None:
         return None
+    places = [f"xyz.{name}" for name in config.xyz.address_settings]
     if config.c11.satellite_provider_url is not None:
+        places.append("c11.satellite_provider_url")
+    if len(places) > 1:
         raise InvalidValueError(
-            field="xyz.url_template",
+            field=places[0],
             value=None,
-            problem="is set, and so is c11.satellite_provider_url",
+            problem=f"is set, and so is {places[1]}",
             remedy="tiles come from one place: set one of the two",
         )
-    server = build_tile_server(config.xyz)
-    server.check_permitted()
-    return server
+    if isinstance(address, TileTemplate):
+        build_tile_server(config.xyz, address).check_permitted()
+    else:
+        # Missing settings are reported now, not when the document has been read.
+        build_tile_server(config.xyz, TileTemplate(f"{address.origin}/{{z}}/{{x}}/{{y}}"))
+    return address
 
 
 def build_provider_address(config: Config) -> ProviderAddress:
     """Return the address of the source, and the API key sent with every request."""
-    c11, server = config.c11, find_tile_server(config)
+    c11, server = config.c11, find_server_address(config)
     if server is not None:
         return ProviderAddress(
-            url=server.template.origin,
+            url=server.origin,
             service_api_key=None,
             ca_file=c11.ca_file,
             timeout_s=c11.http_timeout_s,
             connections=c11.max_concurrent_requests,
             user_agent=build_user_agent(config.xyz.user_agent_contact),
-            plain_http_hosts=server.template.plain_http_hosts,
+            plain_http_hosts=server.plain_http_hosts,
         )
     if c11.satellite_provider_url is None:
         raise InvalidValueError(
@@ -83,23 +103,59 @@ def build_tile_provider(
     limits: ResponseLimits,
 ) -> TileProvider:
     """Return the client of the configured source."""
-    source, server = config.source, find_tile_server(config)
-    if server is None:
+    source, address = config.source, find_server_address(config)
+    if address is None:
         return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
-    return XyzTileProvider(
-        server=server,
+    key = read_service_api_key(config.c11) if needs_key(config) else ""
+    if isinstance(address, TileTemplate):
+        return XyzTileProvider(
+            server=build_tile_server(config.xyz, address),
+            lane=lane,
+            clock=clock,
+            api_key=key,
+            source=source,
+            limits=limits,
+        )
+    return DescribedTileProvider(
+        document=address,
+        read_server=partial(_read_server, config.xyz, address, key),
+        key_hash=_compute_document_identity(config.xyz, address, key),
         lane=lane,
         clock=clock,
-        api_key=read_service_api_key(config.c11) if needs_key(config) else "",
+        api_key=key,
         source=source,
         limits=limits,
     )
 
 
+def _read_server(xyz: "XyzConfig", document: ServerUrl, key: str, content: bytes) -> TileServer:
+    """Return the server that a document describes, with the settings that apply to it."""
+    url = document.fill_in_key()
+    if xyz.tilejson_url is not None:
+        found = parse_tilejson(content, url=url)
+    else:
+        choice = WmtsChoice(
+            layer=xyz.wmts_layer, style=xyz.wmts_style, matrix_set=xyz.wmts_matrix_set
+        )
+        found = parse_capabilities(content, choice, url=url)
+    template = found.build_template(document, key=key, tile_px=xyz.tile_size_px)
+    return build_tile_server(xyz, template, zooms=found.zooms, bounds=found.bounds)
+
+
+def _compute_document_identity(xyz: "XyzConfig", document: ServerUrl, key: str) -> str:
+    chosen = (document.text, xyz.wmts_layer, xyz.wmts_style, xyz.wmts_matrix_set)
+    return compute_identity(
+        "|".join(text or "" for text in chosen),
+        parse_imagery_date(xyz),
+        key,
+        tile_px=xyz.tile_size_px,
+    )
+
+
 def get_address_setting(config: Config) -> str:
     """Return the setting that has the address of the source in use."""
-    is_plain = config.xyz.url_template is not None
-    return "xyz.url_template" if is_plain else "c11.satellite_provider_url"
+    name = config.xyz.address_setting
+    return "c11.satellite_provider_url" if name is None else f"xyz.{name}"
 
 
 def suggest_access_settings(config: Config) -> str:
@@ -112,21 +168,21 @@ def suggest_access_settings(config: Config) -> str:
 
 def needs_key(config: Config) -> bool:
     """Return whether an API key is required: by a provider, or by a tile server's URL template."""
-    template = config.xyz.build_template()
-    return template is None or template.has_key
+    address = config.xyz.build_address()
+    return address is None or address.has_key
 
 
 def check_configured_key(config: Config) -> None:
     """Reject a key that cannot be sent in a request; the error names its origin."""
-    key, template, file = (
+    key, address, file = (
         read_service_api_key(config.c11),
-        config.xyz.build_template(),
+        config.xyz.build_address(),
         config.c11.service_api_key_file,
     )
     try:
         check_key(key)
-        if template is not None:
-            template.check_key(key)
+        if address is not None:
+            address.check_key(key)
     except InvalidValueError as error:
         if file is None:
             raise
@@ -137,23 +193,24 @@ def check_configured_key(config: Config) -> None:
 
 def check_accepts_uploads(config: Config) -> None:
     """Raise if the configured source is a tile server, which has no uploads."""
-    if config.xyz.url_template is not None:
+    if config.xyz.is_set:
         raise NotPermittedError(
             what="uploading to a plain tile server",
             problem="it serves tiles and accepts no uploads",
-            remedy="to upload, set c11.satellite_provider_url instead of xyz.url_template",
+            remedy="to upload, set c11.satellite_provider_url instead of "
+            f"{get_address_setting(config)}",
         )
 
 
 def get_max_requests_per_s(config: Config) -> float | None:
     """Return the configured limit of tile requests per second, or ``None``."""
-    return None if config.xyz.url_template is None else config.xyz.max_requests_per_second
+    return config.xyz.max_requests_per_second if config.xyz.is_set else None
 
 
 def get_credits(config: Config) -> dict[str, str | None]:
     """Return the attribution and licence of the imagery; ``None`` where not configured."""
     xyz = config.xyz
-    if xyz.url_template is None:
+    if not xyz.is_set:
         return {"attribution": None, "licence": None}
     return {"attribution": xyz.attribution, "licence": xyz.licence}
 

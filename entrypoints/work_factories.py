@@ -58,7 +58,7 @@ def build_imagery_dates(config: Config) -> ImageryDates:
     """Return whether the source serves imagery by date: a plain tile server does not."""
     return ImageryDates(
         source=config.source,
-        is_dated=config.xyz.url_template is None,
+        is_dated=not config.xyz.is_set,
         allow_undated=config.partitions.allow_undated,
     )
 

@@ -14,7 +14,11 @@ from attrs import define, field
 
 from tileferry.adapters.http.curl_transfer import CurlTransfer
 from tileferry.adapters.http.curl_transport import CurlTransfers, CurlTransport
-from tileferry.adapters.http.errors import TRANSLATED, translate_error
+from tileferry.adapters.http.errors import (
+    TRANSLATED,
+    call_translating_errors,
+    translate_error,
+)
 from tileferry.adapters.http.responses import find_redirect
 from tileferry.adapters.http.session import ProviderSession
 from tileferry.adapters.http.transport import Transport, TransportResponse
@@ -92,6 +96,32 @@ def fetch_tile(calls: TileCalls, request: TileRequest) -> FetchedTile | Unchange
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def fetch_document(session: ProviderSession, lane: CurlTransport, url: str, *, shown: str) -> bytes:
+    """Return a document that describes a server; errors show ``shown`` instead of its URL."""
+    transfers = lane.borrow()
+
+    def call(target: str, hops: int = 0) -> bytes:
+        transfers.start(None, target, session.limits, lane.build_headers(None))
+        while not (ended := transfers.wait(1.0)):
+            pass
+        (transfer,) = ended
+        try:
+            transfer.check_answered()
+            found = find_redirect(transfer, session.limits, hops)
+            if found is None:
+                session.check_status(transfer, is_conditional=False)
+                now_s = session.clock.monotonic()
+                return session.read_body(transfer, now_s, session.limits.tile_bytes_max)
+        finally:
+            transfers.release(transfer)
+        return call(found, hops + 1)
+
+    try:
+        return call_translating_errors(partial(call, url), lambda: shown, secret=session.secret)
+    finally:
+        lane.give_back(transfers)
 
 
 @define(eq=False)

@@ -192,7 +192,7 @@ def check_tile_type(answer: TransportResponse, limits: ResponseLimits) -> None:
     """Reject a media type that a tile cannot have; the content decides what it is."""
     kind = (answer.header("content-type") or "").partition(";")[0].strip().lower()
     if not (limits.is_plain_server and kind in _UNLABELLED):
-        check_content_type(answer, family="image/")
+        check_content_type(answer, family=limits.family)
 
 
 def _get_encoding(answer: TransportResponse) -> str:

@@ -23,6 +23,8 @@ class ResponseLimits:
     rate_bytes_s_min: float = field(default=1_000.0, validator=number(0))
     """A slower response is aborted after ``grace_s``."""
     grace_s: float = field(default=10.0, validator=number(0))
+    family: str = "image/"
+    """What the media type must begin with."""
     is_plain_server: bool = False
     """Whether to accept what plain tile servers do unasked: compression,
     redirects within the server, and tiles without a media type.

@@ -93,6 +93,14 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
         )
 
 
+def compute_identity(text: str, imagery_date: date, key: str, *, tile_px: int | None) -> str:
+    """Return a hash that differs between servers, keys and imagery dates."""
+    said = f"{text}|{imagery_date.isoformat()}|{key}"
+    if tile_px is not None:
+        said += f"|{tile_px}"
+    return sha256(said.encode()).hexdigest()
+
+
 PAGE_TILES = 1_000
 _CURSOR_DIGITS_MAX = len(str(AREA_TILES_MAX))
 
@@ -134,10 +142,13 @@ class TileServer:
 
     def compute_identity(self, key: str) -> str:
         """Return a hash that differs between servers, keys and imagery dates."""
-        said = f"{self.template.text}|{self.imagery_date.isoformat()}|{key}"
-        if self.template.tile_px != TILE_PX:
-            said += f"|{self.template.tile_px}"
-        return sha256(said.encode()).hexdigest()
+        side_px = self.template.tile_px
+        return compute_identity(
+            self.template.text,
+            self.imagery_date,
+            key,
+            tile_px=None if side_px == TILE_PX else side_px,
+        )
 
     def find_absence(self, tile: TileId) -> str | None:
         """Return why the server cannot have a tile, or ``None`` if it may have it."""

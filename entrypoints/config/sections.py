@@ -458,7 +458,7 @@ class Config:
     def min_resolution_m_per_px(self) -> float | None:
         """The lower limit of the resolution; an XYZ server has none unless it is set."""
         least = self.c11.min_resolution_m_per_px
-        return MIN_M_PER_PX if least is None and self.xyz.url_template is None else least
+        return MIN_M_PER_PX if least is None and not self.xyz.is_set else least
 
     @property
     def uses_nats(self) -> bool:
@@ -470,5 +470,5 @@ class Config:
         """The source name of downloaded tiles: as configured, or the default of the server."""
         if self.c11.source is not None:
             return self.c11.source
-        server = self.xyz.build_template()
+        server = self.xyz.build_address()
         return PROVIDER_SOURCE if server is None else server.source

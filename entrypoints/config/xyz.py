@@ -1,6 +1,7 @@
 """``[tileferry.xyz]``: a plain tile server as the source of tiles."""
 
 from datetime import date
+from typing import Any
 
 from attrs import evolve, field, frozen, validators
 
@@ -17,6 +18,7 @@ from tileferry.domain.tiles.limits import (
     TILE_BYTES_MAX,
     TILES_PER_DOWNLOAD,
 )
+from tileferry.domain.tiles.server_url import ServerUrl
 from tileferry.domain.tiles.tile_template import SUBDOMAINS, TILE_SIDES_PX
 from tileferry.domain.validation import integer, number, parse_date
 from tileferry.entrypoints.config.fields import doc
@@ -26,6 +28,8 @@ with import_on_call(globals()):
 
 _CONTACT_CHARS_MAX = 200
 SAMPLE_SOURCE = "sample"
+TEMPLATE = "url_template"
+ADDRESSES = (TEMPLATE, "tilejson_url", "wmts_url")
 
 
 def _check_subdomains(_instance: object, _attribute: object, names: list[str]) -> None:
@@ -98,6 +102,35 @@ class XyzConfig:
             "https://tiles.example.org/{z}/{x}/{y}.png",
         ),
     )
+    tilejson_url: str | None = field(
+        default=None,
+        metadata=doc(
+            "Address of the server's TileJSON, instead of `url_template`.",
+            "https://tiles.example.org/tiles.json",
+        ),
+    )
+    wmts_url: str | None = field(
+        default=None,
+        metadata=doc(
+            "Address of the server's WMTS capabilities, instead of `url_template`.",
+            "https://tiles.example.org/wmts/1.0.0/WMTSCapabilities.xml",
+        ),
+    )
+    wmts_layer: str | None = field(
+        default=None,
+        metadata=doc("Layer of the WMTS; without it, the only one.", "imagery"),
+    )
+    wmts_style: str | None = field(
+        default=None,
+        metadata=doc("Style of the layer; without it, its default.", "default"),
+    )
+    wmts_matrix_set: str | None = field(
+        default=None,
+        metadata=doc(
+            "Tile matrix set of the layer; without it, the first of Web Mercator.",
+            "GoogleMapsCompatible",
+        ),
+    )
     subdomains: list[str] = field(
         factory=lambda: list(SUBDOMAINS),
         validator=_check_subdomains,
@@ -163,26 +196,40 @@ class XyzConfig:
     )
 
     def __attrs_post_init__(self) -> None:
-        self.build_template()
+        self.build_address()
 
-    def build_template(self) -> TileTemplate | None:
-        """Return the template, if there is one."""
-        if self.url_template is None:
+    @property
+    def address_settings(self) -> list[str]:
+        """The names of the settings that have an address of the server; there should be one."""
+        return [name for name in ADDRESSES if getattr(self, name) is not None]
+
+    @property
+    def address_setting(self) -> str | None:
+        """The name of the setting that has the address of the server; ``None``: it is not used."""
+        return next(iter(self.address_settings), None)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether tiles come from this server."""
+        return self.address_setting is not None
+
+    def build_address(self) -> ServerUrl | None:
+        """Return the template of the tiles, or the address of the document that has it."""
+        name = self.address_setting
+        hosts = tuple(host.lower() for host in self.plain_http_hosts)
+        if name is None:
             return None
+        if name != TEMPLATE:
+            return ServerUrl(getattr(self, name), setting=f"xyz.{name}", plain_http_hosts=hosts)
         template = TileTemplate(
-            self.url_template,
-            subdomains=tuple(self.subdomains),
-            plain_http_hosts=tuple(host.lower() for host in self.plain_http_hosts),
+            getattr(self, name), subdomains=tuple(self.subdomains), plain_http_hosts=hosts
         )
         side_px = self.tile_size_px
         return template if side_px is None else evolve(template, tile_px=side_px)
 
 
-def build_tile_server(xyz: XyzConfig) -> TileServer:
+def build_tile_server(xyz: XyzConfig, template: TileTemplate, **described: Any) -> TileServer:
     """Return the tile server; raise if a required setting is missing."""
-    _require(xyz, "url_template", "set it to the address of a tile, with {z}, {x} and {y}")
-    template = xyz.build_template()
-    assert template is not None  # noqa: S101  # for mypy
     return TileServer(
         template=template,
         attribution=_require(
@@ -191,16 +238,17 @@ def build_tile_server(xyz: XyzConfig) -> TileServer:
         licence=_require(
             xyz, "licence", "set it to the licence of the imagery, or where to read it"
         ),
-        imagery_date=_parse_imagery_date(xyz),
+        imagery_date=parse_imagery_date(xyz),
         acknowledged_for=xyz.bulk_download_acknowledged_for,
         estimated_tile_bytes=xyz.estimated_tile_bytes,
         max_tiles_per_download=xyz.max_tiles_per_download,
         spacing=RequestSpacing(max_per_s=xyz.max_requests_per_second),
         sample=None if xyz.sample_tile is None else _parse_sample_tile(xyz.sample_tile),
+        **described,
     )
 
 
-def _parse_imagery_date(xyz: XyzConfig) -> date:
+def parse_imagery_date(xyz: XyzConfig) -> date:
     remedy = (
         "set it to the date when the imagery was taken, such as 2026-05-01; the freshness check "
         "needs it, and Last-Modified is only the time of the file"

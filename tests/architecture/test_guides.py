@@ -23,6 +23,7 @@ from tileferry.domain.tiles import (
     CaptureFacts,
     FlightRecord,
     TileId,
+    TileTemplate,
     build_capture_source,
     parse_captured_tile,
 )
@@ -51,6 +52,7 @@ from tileferry.entrypoints.provider.app import XYZ_ROUTE
 ROOT = Path(__file__).parents[2]
 PILOT_GUIDE = (ROOT / "_docs/pilot-guide.md").read_text(encoding="utf-8")
 ADMINISTRATOR_GUIDE = (ROOT / "_docs/administrator-guide.md").read_text(encoding="utf-8")
+SOURCES = (ROOT / "_docs/sources.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "_docs/reference.md").read_text(encoding="utf-8")
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TILE = TileId(source=build_capture_source("F7"), zoom=16, x=39_000, y=22_000)
@@ -131,7 +133,7 @@ def test_partition_backoff_matches_documentation() -> None:
 
 
 def find_toml_examples() -> list[str]:
-    return re.findall(r"```toml\n(.*?)```", ADMINISTRATOR_GUIDE, re.DOTALL)
+    return re.findall(r"```toml\n(.*?)```", ADMINISTRATOR_GUIDE + SOURCES, re.DOTALL)
 
 
 def test_example_settings_can_be_loaded(tmp_path: Path) -> None:
@@ -142,7 +144,10 @@ def test_example_settings_can_be_loaded(tmp_path: Path) -> None:
 
 def test_example_tile_server_is_permitted() -> None:
     example = next(one for one in find_toml_examples() if "[tileferry.xyz]" in one)
-    server = build_tile_server(XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"]))
+    xyz = XyzConfig(**tomllib.loads(example)["tileferry"]["xyz"])
+    address = xyz.build_address()
+    assert isinstance(address, TileTemplate)
+    server = build_tile_server(xyz, address)
     server.check_permitted()
     assert server.template.hosts == ("tiles.example.org",)
 

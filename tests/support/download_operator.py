@@ -163,7 +163,7 @@ class XyzOperator(DownloadOperator):
     def environment(self) -> dict[str, str]:
         given = super().environment
         del given["TILEFERRY_C11_SATELLITE_PROVIDER_URL"]
-        return {
+        given = {
             **given,
             "TILEFERRY_XYZ_URL_TEMPLATE": f"{self.provider_url}/xyz/{{z}}/{{x}}/{{y}}.jpg",
             "TILEFERRY_XYZ_ATTRIBUTION": "© Example contributors",
@@ -173,6 +173,7 @@ class XyzOperator(DownloadOperator):
             "TILEFERRY_XYZ_MAX_REQUESTS_PER_SECOND": "100",
             **self.settings,
         }
+        return {name: value for name, value in given.items() if value}
 
     def read_stored_tiles(self, tiles: Iterable[TileId]) -> list[bytes]:
         source = TileTemplate(self.environment["TILEFERRY_XYZ_URL_TEMPLATE"]).source

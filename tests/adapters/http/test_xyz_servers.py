@@ -23,8 +23,8 @@ pytestmark = pytest.mark.parametrize("httpx", [False, True])
 
 
 def describe(body: bytes, *lines: str, kind: str = "image/png") -> str:
-    head = ["HTTP/1.1 200 OK", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *lines]
-    return "\n".join(head)
+    head = ["HTTP/1.1 200 OK", "Connection: close", f"Content-Type: {kind}", *lines]
+    return "\n".join([*head, f"Content-Length: {len(body)}"])
 
 
 def fetch(script: ConnectionScript, *, httpx: bool, path: str = PLAIN) -> bytes:
@@ -130,7 +130,7 @@ def test_resolution_follows_the_size_of_the_image(kind: str, side_px: int, *, ht
 
 def redirect_once(location: str, status: int = 302) -> list[ConnectionScript]:
     """Return what answers the second request, and what redirects the first."""
-    head = f"HTTP/1.1 {status} Go\nLocation: {location}\nContent-Length: 0"
+    head = f"HTTP/1.1 {status} Go\nConnection: close\nLocation: {location}\nContent-Length: 0"
     return [respond_with(describe(PICTURE), PICTURE), respond_with(head)]
 
 
@@ -168,7 +168,7 @@ def test_invariant_32_redirect_within_the_server_is_followed(
 
 
 def test_redirects_are_counted(*, httpx: bool) -> None:
-    script = respond_with("HTTP/1.1 302 Go\nLocation: /again\nContent-Length: 0")
+    script = respond_with("HTTP/1.1 302 Go\nConnection: close\nLocation: /again")
     with (
         run_raw_server(script) as server,
         open_xyz_provider(server.url, path=PLAIN, httpx=httpx) as provider,
