@@ -2,22 +2,19 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 
 from attrs import define, field, frozen
 
 from tileferry.application.cache.bulk_store import BoundedList, BulkStore
-from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.group_commit import GroupCommit, TileBatch
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.captures import CaptureFile, CaptureFolder
 from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles import (
     TILE_BYTES_MAX,
-    BlobRef,
     CaptureFacts,
-    NewTile,
     SectorClass,
     TileId,
     TileMetadata,
@@ -139,11 +136,9 @@ class _IngestRun:
             self._refuse(file, error)
             return
         if not is_there:
-            try:
-                describe = partial(self._describe, tile_id, captured_at)
-                commit.add(tile_id, content, describe, digest=digest.digest())
-            except FreshnessRejectionError as error:
-                self._refuse(file, error)
+            (verdict,) = commit.add(self._describe(tile_id, content, digest.digest(), captured_at))
+            if isinstance(verdict, FreshnessRejectionError):
+                self._refuse(file, verdict)
                 return
         self._seen.add(tile_id, digest.hexdigest())
         self.ingested += not is_there
@@ -157,16 +152,21 @@ class _IngestRun:
             return captured_at
         return max(captured_at, known.produced_at)
 
-    def _describe(self, tile_id: TileId, captured_at: datetime, blob: BlobRef) -> NewTile:
-        resolution = self.facts.resolution_m_per_px or compute_ground_resolution(tile_id)
-        return NewTile(
-            tile_id=tile_id,
+    def _describe(
+        self, tile_id: TileId, content: bytes, digest: bytes, captured_at: datetime
+    ) -> TileBatch:
+        batch = TileBatch(
             flight_id=self.flight_id,
+            sector_class=SectorClass.STABLE_REAR,
+            voting_status=VotingStatus.PENDING,
+        )
+        resolution = self.facts.resolution_m_per_px or compute_ground_resolution(tile_id)
+        return batch.append(
+            tile_id,
+            content,
+            digest=digest,
             produced_at=captured_at,
             resolution_m_per_px=resolution,
-            sector_class=SectorClass.STABLE_REAR,
-            blob=blob,
-            voting_status=VotingStatus.PENDING,
         )
 
     def _is_stored(

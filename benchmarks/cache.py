@@ -24,7 +24,7 @@ from benchmarks.cache_site import (
     ZOOM,
     Cache,
     Site,
-    described,
+    describe_batch,
     fill_rows,
     opened,
     tile_at,
@@ -36,6 +36,8 @@ from tileferry.domain.tiles import BBox, BlobRef, TileId, tile_bounds
 
 TILE_BYTES = 20_480
 LIMITS = GroupLimits()
+BATCH = 16
+"""How many tiles a download stores at once."""
 GROUP = min(LIMITS.tiles_max, math.ceil(LIMITS.bytes_max / TILE_BYTES))
 CHANCE = random.Random(20_480)  # noqa: S311  # the same places in every run
 MILLION = 1_000_000
@@ -77,9 +79,9 @@ def write_in_groups(cache: Cache, tiles: list[bytes]) -> Callable[[int], None]:
     numbers = iter(range(WRITTEN_MAX))
 
     def contender(calls: int) -> None:
-        for number in islice(numbers, calls):
-            tile_id = ids[number]
-            commit.add(tile_id, tiles[number % len(tiles)], partial(described, tile_id))
+        some = islice(numbers, calls)
+        while batch := [(ids[one], tiles[one % len(tiles)]) for one in islice(some, BATCH)]:
+            commit.add(describe_batch(batch))
         commit.flush()
 
     return contender

@@ -2,10 +2,9 @@
 
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
-from benchmarks.cache_site import described, opened, tile_at
+from benchmarks.cache_site import describe_batch, opened, tile_at
 from tileferry.application import GroupLimits
 
 
@@ -14,7 +13,7 @@ def main(folder: Path, url: str, count: int) -> None:
     with opened(folder, url) as cache, cache.group_commit(GroupLimits()) as commit:
         for number in range(count):
             tile_id = tile_at(number)
-            commit.add(tile_id, b"%064d" % number, partial(described, tile_id))
+            commit.add(describe_batch([(tile_id, b"%064d" % number)]))
     print(peak_kib())
 
 

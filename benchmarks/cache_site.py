@@ -5,10 +5,11 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import psycopg
@@ -26,6 +27,7 @@ from tileferry.adapters.postgres import (
 )
 from tileferry.adapters.system import SystemClock
 from tileferry.application import GroupCommit, GroupLimits
+from tileferry.application.cache.group_commit import TileBatch
 from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
 
 NOW = datetime.now(UTC)
@@ -50,6 +52,15 @@ def described(tile_id: TileId, blob: BlobRef) -> NewTile:
         sector_class=SectorClass.STABLE_REAR,
         blob=blob,
     )
+
+
+def describe_batch(tiles: Iterable[tuple[TileId, bytes]]) -> TileBatch:
+    """Return tiles as a download stores them."""
+    batch = TileBatch(flight_id="F1", sector_class=SectorClass.STABLE_REAR)
+    for tile_id, content in tiles:
+        digest = sha256(content).digest()
+        batch.append(tile_id, content, digest=digest, produced_at=NOW, resolution_m_per_px=0.6)
+    return batch
 
 
 @frozen(kw_only=True)

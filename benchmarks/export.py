@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.cache_site import Site, described, opened, tile_at
+from benchmarks.cache_site import Site, describe_batch, opened, tile_at
 from benchmarks.export_memory import exported
 from benchmarks.harness import Ratio
 from tileferry.application import GroupLimits
@@ -79,7 +79,7 @@ def _fill(folder: Path, url: str) -> None:
         for number in range(TILES):
             tile_id = tile_at(number)
             content = os.urandom(64) * (TILE_BYTES // 64)
-            commit.add(tile_id, content, partial(described, tile_id))
+            commit.add(describe_batch([(tile_id, content)]))
 
 
 def _copy(folder: Path, dest: Path) -> None:

@@ -66,8 +66,9 @@ from tileferry.adapters.postgres import (
     upgrade,
 )
 from tileferry.adapters.postgres.session import SessionLimits
-from tileferry.adapters.postgres.tile_index import to_row
+from tileferry.adapters.postgres.tile_index import build_rows
 from tileferry.application.ports.work import PartitionFilter, RunFilter
+from tileferry.domain.tiles import NewTiles
 
 Found = TypeVar("Found")
 LOGGER = logging.getLogger("simulation")
@@ -220,7 +221,11 @@ class RealStores:
         def show_both() -> None:
             show()
             self.follow_time()
-            real._waiting = [to_row(tile, label) for tile, label in show.args[0]]
+            real._waiting = [
+                row
+                for tile, label in show.args[0]
+                for row in build_rows(NewTiles.from_tile(tile), [label])
+            ]
             try:
                 real.flush()
             except Exception as error:  # noqa: BLE001  # whatever it is, it differs

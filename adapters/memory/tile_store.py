@@ -6,7 +6,7 @@ from threading import Lock
 
 from attrs import define, field
 
-from tileferry.application.ports.tiles import BlobIndex
+from tileferry.application.ports.tiles import BlobIndex, TileStore
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError, TileTooLargeError
 from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
 
@@ -14,7 +14,7 @@ _LOST_SHARE, _TORN_SHARE = 0.4, 0.3
 
 
 @define(eq=False)
-class MemoryTileStore:
+class MemoryTileStore(TileStore):
     """Tile store. As on disk, a tile is visible once the index contains its blob."""
 
     _index: BlobIndex

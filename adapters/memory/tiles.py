@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.inventory import TileGroup, TileKey
+from tileferry.application.ports.tiles import TileMetadataStore
 from tileferry.domain.errors import TileNotFoundError
 from tileferry.domain.tiles import (
     BBox,
@@ -146,7 +147,7 @@ def _commit_at_once(work: Callable[[], None]) -> None:
 
 
 @define(kw_only=True)
-class MemoryTileMetadataStore:
+class MemoryTileMetadataStore(TileMetadataStore):
     """Tile metadata in a dictionary. Inserted tiles become visible with ``flush``."""
 
     clock: Clock

@@ -29,46 +29,54 @@ _ABSENT = struct.pack("!i", -1)
 # Binary timestamps count microseconds from this epoch.
 _ZERO_HOUR = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIXED = {"int4": ("i", 4), "int8": ("q", 8), "float8": ("d", 8), "timestamptz": ("q", 8)}
+"""How ``struct`` packs a member of a type, and its size."""
 
 
 @frozen
-class _Array:
+class BinaryArray:
+    """An array as a parameter of a statement. The driver would encode each member by itself."""
+
     content: bytes
 
 
-class ByteaArray(_Array):
-    """A parameter of type ``bytea[]``."""
+# The driver finds the type of a parameter by its class.
+_ARRAYS: dict[str, type[BinaryArray]] = {
+    kind: type(f"{kind}_array", (BinaryArray,), {}) for kind in ("bytea", "text", *_FIXED)
+}
 
 
-class TextArray(_Array):
-    """A parameter of type ``text[]``."""
+def bytea_array(values: Sequence[bytes]) -> BinaryArray:
+    return _join_array("bytea", values)
 
 
-class TimestampArray(_Array):
-    """A parameter of type ``timestamptz[]``."""
-
-
-def bytea_array(values: Sequence[bytes]) -> ByteaArray:
-    return ByteaArray(_pack_array("bytea", values))
-
-
-def text_array(values: Sequence[str | None]) -> TextArray:
+def text_array(values: Sequence[str | None]) -> BinaryArray:
     """Return a ``text[]`` parameter; ``None`` becomes NULL."""
-    encoded = [None if value is None else value.encode() for value in values]
-    return TextArray(_pack_array("text", encoded))
+    return _join_array("text", [None if value is None else value.encode() for value in values])
 
 
-def timestamp_array(values: Sequence[datetime]) -> TimestampArray:
-    since = ((value - _ZERO_HOUR) // _MICROSECOND for value in values)
-    return TimestampArray(
-        _pack_array("timestamptz", [struct.pack("!q", micros) for micros in since])
-    )
+def timestamp_array(values: Sequence[datetime]) -> BinaryArray:
+    micros = {value: (value - _ZERO_HOUR) // _MICROSECOND for value in set(values)}
+    return number_array("timestamptz", [micros[value] for value in values])
 
 
-def _pack_array(kind: str, members: Sequence[bytes | None]) -> bytes:
-    """Encode a one-dimensional array with lower bound 1: a header, then length-prefixed members."""
-    header = struct.pack("!iiIii", 1, 1, types[kind].oid, len(members), 1)
-    return b"".join((header, *_iter_length_prefixed(members)))
+def number_array(kind: str, values: Sequence[float]) -> BinaryArray:
+    """Return a parameter of type ``int4[]``, ``int8[]`` or ``float8[]``."""
+    letter, size = _FIXED[kind]
+    cells: list[float] = [size] * (2 * len(values))
+    cells[1::2] = values
+    packed = struct.pack("!" + f"i{letter}" * len(values), *cells)
+    return _ARRAYS[kind](_pack_header(kind, len(values)) + packed)
+
+
+def _join_array(kind: str, members: Sequence[bytes | None]) -> BinaryArray:
+    parts = _iter_length_prefixed(members)
+    return _ARRAYS[kind](b"".join((_pack_header(kind, len(members)), *parts)))
+
+
+def _pack_header(kind: str, count: int) -> bytes:
+    """Return the beginning of a one-dimensional array with lower bound 1."""
+    return struct.pack("!iiIii", 1, 1, types[kind].oid, count, 1)
 
 
 def _iter_length_prefixed(members: Iterable[bytes | None]) -> Iterable[bytes]:
@@ -80,24 +88,15 @@ def _iter_length_prefixed(members: Iterable[bytes | None]) -> Iterable[bytes]:
             yield member
 
 
-class _ByteaArrayDumper(Dumper):
+class _ArrayDumper(Dumper):
     format = Format.BINARY
-    oid = types["bytea"].array_oid
 
-    def dump(self, obj: _Array) -> bytes:
+    def dump(self, obj: BinaryArray) -> bytes:
         return obj.content
-
-
-class _TextArrayDumper(_ByteaArrayDumper):
-    oid = types["text"].array_oid
-
-
-class _TimestampArrayDumper(_ByteaArrayDumper):
-    oid = types["timestamptz"].array_oid
 
 
 def register_arrays(adapters: AdaptersMap) -> None:
     """Let a connection send our arrays."""
-    adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
-    adapters.register_dumper(TextArray, _TextArrayDumper)
-    adapters.register_dumper(TimestampArray, _TimestampArrayDumper)
+    for kind, array in _ARRAYS.items():
+        members = {"oid": types[kind].array_oid}
+        adapters.register_dumper(array, type(f"{kind}_dumper", (_ArrayDumper,), members))

@@ -1,22 +1,25 @@
 """Conversion between tiles and rows, bulk statements, and the blob index."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
 
 from attrs import frozen
 from sqlalchemy import and_, func, select, text
 
 from tileferry.adapters.postgres.database import Database
+from tileferry.adapters.postgres.encoding import (
+    BinaryArray,
+    bytea_array,
+    number_array,
+    text_array,
+    timestamp_array,
+)
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_rows import blob_from_row, tile_id_from_row
-from tileferry.domain.tiles import (
-    BlobRef,
-    FreshnessLabel,
-    NewTile,
-    TileId,
-)
+from tileferry.domain.tiles import BlobRef, FreshnessVerdict, NewTiles, TileId
 
 
 def match_tile(tile_id: TileId) -> Any:
@@ -39,20 +42,19 @@ UPSERT = text(
         voting_status, segment, byte_offset, byte_length, sha256, etag, last_modified,
         stored_at, last_used_at
     )
-    SELECT new.source, new.zoom, new.x, new.y, new.flight_id, new.produced_at,
-        new.resolution_m_per_px, new.sector_class, new.freshness, new.voting_status, new.segment,
-        new.byte_offset, new.byte_length, new.sha256, NULLIF(new.etag, ''),
-        NULLIF(new.last_modified, ''), now(), now()
+    SELECT CAST(:source AS text), CAST(:zoom AS smallint), new.x, new.y, CAST(:flight_id AS text),
+        new.produced_at, new.resolution_m_per_px, CAST(:sector_class AS text), new.freshness,
+        CAST(:voting_status AS text), new.segment, new.byte_offset, new.byte_length, new.sha256,
+        new.etag, new.last_modified, now(), now()
     FROM unnest(
-        CAST(:source AS text[]), CAST(:zoom AS smallint[]), CAST(:x AS integer[]),
-        CAST(:y AS integer[]), CAST(:flight_id AS text[]), CAST(:produced_at AS timestamptz[]),
-        CAST(:resolution_m_per_px AS double precision[]), CAST(:sector_class AS text[]),
-        CAST(:freshness AS text[]), CAST(:voting_status AS text[]), CAST(:segment AS integer[]),
-        CAST(:byte_offset AS bigint[]), CAST(:byte_length AS integer[]), CAST(:sha256 AS bytea[]),
-        CAST(:etag AS text[]), CAST(:last_modified AS text[])
+        CAST(:x AS integer[]), CAST(:y AS integer[]), CAST(:produced_at AS timestamptz[]),
+        CAST(:resolution_m_per_px AS double precision[]), CAST(:freshness AS text[]),
+        CAST(:segment AS integer[]), CAST(:byte_offset AS bigint[]),
+        CAST(:byte_length AS integer[]), CAST(:sha256 AS bytea[]), CAST(:etag AS text[]),
+        CAST(:last_modified AS text[])
     ) AS new(
-        source, zoom, x, y, flight_id, produced_at, resolution_m_per_px, sector_class, freshness,
-        voting_status, segment, byte_offset, byte_length, sha256, etag, last_modified
+        x, y, produced_at, resolution_m_per_px, freshness, segment, byte_offset, byte_length,
+        sha256, etag, last_modified
     )
     ON CONFLICT (source, zoom, x, y) DO UPDATE SET
         flight_id = excluded.flight_id,
@@ -86,63 +88,75 @@ UPSERT = text(
 )
 
 
-class TileRow(NamedTuple):
-    """A tile as ``UPSERT`` writes it; the first four columns are its key."""
+class _Shared(NamedTuple):
+    """What is the same for many rows."""
 
-    source: str
-    zoom: int
-    x: int
-    y: int
     flight_id: str
-    produced_at: datetime
-    resolution_m_per_px: float
     sector_class: str
-    freshness: str
     voting_status: str
-    segment: int
-    byte_offset: int
-    byte_length: int
-    sha256: str
-    """As an array literal writes ``bytea``."""
-    etag: str
-    last_modified: str
-    """Both with quotes and backslashes escaped; empty for NULL."""
 
 
-def to_row(tile: NewTile, label: FreshnessLabel) -> TileRow:
-    """Return the row of a tile with this freshness label."""
-    tile_id, blob, validators = tile.tile_id, tile.blob, tile.validators
-    return TileRow(
-        tile_id.source,
-        tile_id.zoom,
-        tile_id.x,
-        tile_id.y,
-        tile.flight_id,
-        tile.produced_at,
-        tile.resolution_m_per_px,
-        tile.sector_class,
-        label,
-        tile.voting_status,
-        *blob.location,
-        blob.length,
-        rf"\\x{blob.sha256}",  # bytea hex, with the backslash escaped for the array
-        "" if validators is None else _escape(validators.etag),
-        "" if validators is None else _escape(validators.last_modified),
-    )
+TileRow: TypeAlias = tuple[Any, ...]
+"""A tile as ``UPSERT`` writes it: its key of four columns, a ``_Shared``, and ``_ARRAYS``."""
+
+KEY_COLUMNS = 4
+_ARRAYS: Mapping[str, Callable[[Sequence[Any]], BinaryArray]] = {
+    "x": partial(number_array, "int4"),
+    "y": partial(number_array, "int4"),
+    "produced_at": timestamp_array,
+    "resolution_m_per_px": partial(number_array, "float8"),
+    "freshness": text_array,
+    "segment": partial(number_array, "int4"),
+    "byte_offset": partial(number_array, "int8"),
+    "byte_length": partial(number_array, "int4"),
+    "sha256": bytea_array,
+    "etag": text_array,
+    "last_modified": text_array,
+}
 
 
-def _escape(text: str | None) -> str:
-    return (text or "").replace("\\", "\\\\").replace('"', '\\"')
+def build_rows(tiles: NewTiles, verdicts: Sequence[FreshnessVerdict]) -> list[TileRow]:
+    """Return the rows of the tiles that the freshness rule did not reject."""
+    shared = _Shared(tiles.flight_id, tiles.sector_class, tiles.voting_status)
+    return [
+        (
+            *(tile_id.source, tile_id.zoom, tile_id.x, tile_id.y, shared, produced_at, resolution),
+            *(verdict, *location, length, digest),
+            *((None, None) if known is None else (known.etag, known.last_modified)),
+        )
+        for tile_id, produced_at, resolution, verdict, location, length, digest, known in zip(
+            tiles.tile_ids,
+            tiles.produced_at,
+            tiles.resolutions_m_per_px,
+            verdicts,
+            tiles.locations,
+            tiles.lengths,
+            tiles.digests,
+            tiles.validators,
+            strict=True,
+        )
+        if not isinstance(verdict, Exception)
+    ]
 
 
-def upsert_columns(rows: Iterable[TileRow]) -> dict[str, str]:
-    """Return rows of distinct tiles as the parameters of ``UPSERT``, one array per column."""
-    columns = zip(*rows, strict=True)
-    return dict(zip(TileRow._fields, map(_to_array_literal, columns), strict=True))
+def iter_upserts(rows: Sequence[TileRow]) -> Iterator[dict[str, Any]]:
+    """Yield the parameters of ``UPSERT`` for rows of distinct tiles, which are sorted by key.
+
+    There is one for each run of rows with equal source, zoom and shared columns.
+    """
+    for (source, zoom, shared), run in groupby(rows, lambda row: (row[0], row[1], row[4])):
+        _, _, x, y, _, *others = zip(*run, strict=True)
+        arrays = zip(_ARRAYS.items(), (x, y, *others), strict=True)
+        yield {
+            "source": source,
+            "zoom": zoom,
+            **shared._asdict(),
+            **{name: encode(column) for (name, encode), column in arrays},
+        }
 
 
 def _to_array_literal(values: Iterable[object]) -> str:
-    """Return a Postgres array literal. The values are names, numbers, times, hex and escaped text.
+    """Return a Postgres array literal. The values are names and numbers.
 
     The driver would encode each value separately, which costs more than the server's work.
     """

@@ -22,17 +22,18 @@ from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
 from tileferry.adapters.postgres.tile_index import (
     IS_HELD,
+    KEY_COLUMNS,
     LOCK_TILES,
     MARK_HELD,
     UPSERT,
     WANTED_TILES,
     TileRow,
+    build_rows,
     id_columns,
     id_values,
+    iter_upserts,
     lock_tiles_sql,
     match_tile,
-    to_row,
-    upsert_columns,
 )
 from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
 from tileferry.adapters.postgres.tile_rows import (
@@ -47,7 +48,9 @@ from tileferry.domain.tiles import (
     BBox,
     FreshnessLabel,
     FreshnessRule,
+    FreshnessVerdict,
     NewTile,
+    NewTiles,
     TileCoverage,
     TileId,
     TileMetadata,
@@ -85,19 +88,27 @@ class PostgresTileMetadataStore(PostgresTileInventory):
 
     def insert_metadata(self, tile: NewTile) -> FreshnessLabel:
         """Buffer a tile for the next ``flush``; return its freshness label."""
+        (verdict,) = self.insert_all(NewTiles.from_tile(tile))
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    def insert_all(self, tiles: NewTiles) -> Sequence[FreshnessVerdict]:
+        """Buffer tiles for the next ``flush``; return their freshness labels."""
         now = datetime.fromtimestamp(self.clock.now(), UTC)
-        label = self.freshness.judge(
-            tile.tile_id, tile.sector_class, produced_at=tile.produced_at, now=now
+        verdicts = self.freshness.judge_all(
+            tiles.tile_ids, tiles.sector_class, produced_at=tiles.produced_at, now=now
         )
+        rows = build_rows(tiles, verdicts)
         with self._lock:
-            if len(self._waiting) >= BUFFERED_MAX:
+            if len(self._waiting) + len(rows) > BUFFERED_MAX:
                 raise MisuseError(
                     what="insert_metadata",
                     problem=f"{len(self._waiting)} tiles are waiting to be written, the maximum",
                     remedy="call flush more often",
                 )
-            self._waiting.append(to_row(tile, label))
-        return label
+            self._waiting += rows
+        return verdicts
 
     def flush(self) -> None:
         """Write the buffered tiles in one transaction; on failure they stay buffered."""
@@ -118,7 +129,8 @@ class PostgresTileMetadataStore(PostgresTileInventory):
             try:
                 with self.database.transaction() as connection:
                     for versions in _split_versions(group):
-                        connection.execute(UPSERT, upsert_columns(versions))
+                        for parameters in iter_upserts(versions):
+                            connection.execute(UPSERT, parameters)
             except BaseException:
                 with self._lock:
                     self._waiting = group + self._waiting
@@ -294,7 +306,7 @@ def _split_versions(rows: Sequence[TileRow]) -> Iterator[list[TileRow]]:
     later round has only tiles from the first round, whose rows are already locked.
     """
     while rows:
-        versions: dict[tuple[str, int, int, int], TileRow] = {}
-        later = [row for row in rows if versions.setdefault(row[:4], row) is not row]
+        versions: dict[TileRow, TileRow] = {}
+        later = [row for row in rows if versions.setdefault(row[:KEY_COLUMNS], row) is not row]
         yield [versions[key] for key in sorted(versions)]
         rows = later

@@ -72,14 +72,17 @@ ITEMS_PER_REQUEST = 4
 """Tiles that wait for their retry, or for the caller, are in progress as well."""
 ITEMS_MAX = 256
 """Tiles that wait for the caller are in memory."""
+GATHER_S = 0.005
+"""How long results may wait for others: waking the caller costs as much as storing a tile."""
 
 
 @define
 class ThreadFetchRunner:
     """Runs the steps in a daemon thread, so a pending request does not keep the process alive.
 
-    Results are handed over several at a time. When ``run`` ends, a thread that is still inside a
-    step after ``LEAVE_S`` is abandoned, so the objects it works on must tolerate late calls.
+    Results are handed over several at a time: half of those that may wait, or what arrives within
+    ``GATHER_S``. When ``run`` ends, a thread that is still inside a step after ``LEAVE_S`` is
+    abandoned, so the objects it works on must tolerate late calls.
     """
 
     items_max: int = field(default=32, validator=integer(1, ITEMS_MAX))
@@ -121,6 +124,8 @@ class _FetchThread(WorkerThread, Generic[Result]):
         self.outbox: SimpleQueue[Sequence[Result] | BaseException | None] = SimpleQueue()
         """Results, then an error, or ``None`` when all work is done."""
         self._work, self._items_max = work, items_max
+        self._gathered: list[Result] = []
+        self._gathered_s = 0.0
         self._produced = self._consumed = 0  # each is changed by one thread
         self._has_more_room = threading.Event()
 
@@ -132,15 +137,33 @@ class _FetchThread(WorkerThread, Generic[Result]):
                 if found is None:
                     break
                 if isinstance(found, float):
+                    self._hand_over()
                     self._has_more_room.wait(found)
-                elif found:
-                    self._produced += len(found)
-                    self.outbox.put(found)
+                else:
+                    self._gather(found)
+            self._hand_over()
             self.outbox.put(None)
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._hand_over()
             self.outbox.put(error)
         finally:
             self._work.close()
+
+    def _gather(self, found: Sequence[Result]) -> None:
+        """Hand over the results with earlier ones, unless they may wait for more."""
+        now_s = time.monotonic()
+        if not self._gathered:
+            self._gathered_s = now_s
+        self._gathered += found
+        self._produced += len(found)
+        is_due = now_s - self._gathered_s >= GATHER_S or len(self._gathered) >= self._items_max / 2
+        if is_due or not found:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self.outbox.put(self._gathered)
+            self._gathered = []
 
     def note_consumed(self, count: int) -> None:
         """Make room for more items."""

@@ -1,26 +1,22 @@
 """Import tiles from an archive, with the same checks as a download."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from hashlib import sha256
 
 from attrs import define, field, frozen, validators
 
 from tileferry.application.cache.bulk_store import BoundedList, BulkStore
-from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.group_commit import GroupCommit, TileBatch
 from tileferry.application.cache.tile_lookup import RecentDigests, is_readable, lookup_metadata
 from tileferry.application.ports.archives import ArchivedTile, ArchiveSource, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, Task
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError, Remedy
 from tileferry.domain.tiles import (
-    BlobRef,
     FreshnessLabel,
-    NewTile,
     ResolutionGate,
     ResolutionVerdict,
     SectorClass,
-    TileId,
     TileMetadata,
     VotingStatus,
     compute_ground_resolution,
@@ -120,26 +116,25 @@ class _ImportRun:
         self, tile: ArchivedTile, known: TileMetadata | None, commit: GroupCommit
     ) -> None:
         """Import a tile. A problem with the tile refuses it; an error of the store is raised."""
-        digest = sha256(tile.content)
+        digest = sha256(tile.content).hexdigest()
         try:
-            describe = self._check_tile(tile, digest.hexdigest(), known)
+            batch = self._check_tile(tile, digest, known)
         except InvalidValueError as error:
             self._refuse(
                 RefusedEntry(place=str(tile.tile_id), problem=error.summary, remedy=error.remedy)
             )
             return
-        if describe is None:
+        if batch is None:
             self.unchanged += 1
             return
-        try:
-            label = commit.add(tile.tile_id, tile.content, describe, digest=digest.digest())
-        except FreshnessRejectionError as error:
-            self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(error)))
+        (verdict,) = commit.add(batch)
+        if isinstance(verdict, FreshnessRejectionError):
+            self._refuse(RefusedEntry(place=str(tile.tile_id), problem=str(verdict)))
             return
-        self._taken.add(tile.tile_id, digest.hexdigest())
+        self._taken.add(tile.tile_id, digest)
         self.imported += 1
         self.size_bytes += len(tile.content)
-        self.downgraded += label is FreshnessLabel.DOWNGRADED
+        self.downgraded += verdict is FreshnessLabel.DOWNGRADED
 
     def _iter_tiles(self, archive: ArchiveSource) -> Iterator[ArchivedTile]:
         for item in archive.tiles(self.request.source):
@@ -150,8 +145,8 @@ class _ImportRun:
 
     def _check_tile(
         self, tile: ArchivedTile, digest: str, known: TileMetadata | None
-    ) -> Callable[[BlobRef], NewTile] | None:
-        """Return the function that describes the stored tile; ``None`` if it is in the cache."""
+    ) -> TileBatch | None:
+        """Return what to store; ``None`` if the tile is in the cache."""
         inspect_picture(tile.content)
         if tile.facts.sha256 not in {None, digest}:
             raise InvalidValueError(
@@ -171,18 +166,13 @@ class _ImportRun:
             if is_same:  # a repair: the later of the two dates is kept
                 produced_at = max(produced_at, known.produced_at)
             self._check_replacement(known, produced_at, digest)
-        return partial(self._describe, tile.tile_id, produced_at, resolution)
-
-    def _describe(
-        self, tile_id: TileId, produced_at: datetime, resolution: float, blob: BlobRef
-    ) -> NewTile:
-        return NewTile(
-            tile_id=tile_id,
-            flight_id=self.request.flight_id,
+        request = self.request
+        return TileBatch(flight_id=request.flight_id, sector_class=request.sector_class).append(
+            tile.tile_id,
+            tile.content,
+            digest=bytes.fromhex(digest),
             produced_at=produced_at,
             resolution_m_per_px=resolution,
-            sector_class=self.request.sector_class,
-            blob=blob,
         )
 
     def _get_date(self, tile: ArchivedTile) -> datetime:

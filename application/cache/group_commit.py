@@ -4,7 +4,8 @@ This order is safe against crashes. A journaled tile has its row, and a row has 
 incomplete after a crash (bytes without a row, a row that is not journaled) is fetched again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -14,7 +15,15 @@ from attrs import define, field, frozen
 from tileferry.application.ports.clock import Background, Clock, Task
 from tileferry.application.ports.journal import TileLog
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
-from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, TileId
+from tileferry.domain.tiles import (
+    BlobLocation,
+    FreshnessVerdict,
+    NewTiles,
+    SectorClass,
+    TileId,
+    TileValidators,
+    VotingStatus,
+)
 from tileferry.domain.validation import integer, number
 
 GROUP_TILES_MAX = 2_048
@@ -31,6 +40,55 @@ class GroupLimits:
     tiles_max: int = field(default=1_024, validator=integer(1, GROUP_TILES_MAX))
     bytes_max: int = field(default=16 * 1024 * 1024, validator=integer(1))
     age_ms_max: float = field(default=500.0, validator=number(0))
+
+
+@define(kw_only=True)
+class TileBatch:
+    """Tiles to store, with their bytes: a list for each field, because areas have many tiles."""
+
+    flight_id: str
+    sector_class: SectorClass
+    voting_status: VotingStatus = VotingStatus.TRUSTED
+    tile_ids: list[TileId] = field(factory=list, init=False)
+    contents: list[bytes] = field(factory=list, init=False)
+    digests: list[bytes] = field(factory=list, init=False)
+    produced_at: list[datetime] = field(factory=list, init=False)
+    resolutions_m_per_px: list[float] = field(factory=list, init=False)
+    validators: list[TileValidators | None] = field(factory=list, init=False)
+
+    def append(  # the fields of a tile
+        self,
+        tile_id: TileId,
+        content: bytes,
+        *,
+        digest: bytes,
+        produced_at: datetime,
+        resolution_m_per_px: float,
+        validators: TileValidators | None = None,
+    ) -> Self:
+        """Add a tile; ``digest`` is the sha256 of ``content``, which the caller has computed."""
+        self.tile_ids.append(tile_id)
+        self.contents.append(content)
+        self.digests.append(digest)
+        self.produced_at.append(produced_at)
+        self.resolutions_m_per_px.append(resolution_m_per_px)
+        self.validators.append(validators)
+        return self
+
+    def describe(self, locations: Sequence[BlobLocation]) -> NewTiles:
+        """Return the metadata of the tiles, whose bytes are stored at these locations."""
+        return NewTiles(
+            flight_id=self.flight_id,
+            sector_class=self.sector_class,
+            voting_status=self.voting_status,
+            tile_ids=self.tile_ids,
+            produced_at=self.produced_at,
+            resolutions_m_per_px=self.resolutions_m_per_px,
+            validators=self.validators,
+            locations=locations,
+            lengths=list(map(len, self.contents)),
+            digests=self.digests,
+        )
 
 
 @define
@@ -68,36 +126,37 @@ class GroupCommit:
     _group: _Group = field(factory=_Group, init=False)
     _committing: tuple[_Group, Task] | None = field(default=None, init=False)
 
-    def add(
-        self,
-        tile_id: TileId,
-        content: bytes | Iterable[bytes],
-        describe: Callable[[BlobRef], NewTile],
-        *,
-        digest: bytes | None = None,
-    ) -> FreshnessLabel:
-        """Add a tile; ``describe`` returns its metadata once the location of its bytes is known.
+    def add(self, batch: TileBatch) -> Sequence[FreshnessVerdict]:
+        """Add tiles; return the label of each. A tile that is too old has its error instead.
 
-        ``digest`` is the sha256 of ``content``, if the caller has already computed it. A tile that
-        the freshness rule refuses is not added: the error passes through.
+        Such a tile is not added.
         """
         if self._committing is not None and self._committing[1].done():
             self._await_commit()
-        blob = self.tile_store.write_tile(tile_id, content, digest=digest)
-        label = self.metadata_store.insert_metadata(describe(blob))
-        self._extend_group(tile_id, blob.length)
-        return label
+        locations = self.tile_store.write_tiles(
+            batch.tile_ids, batch.contents, digests=batch.digests
+        )
+        new = batch.describe(locations)
+        verdicts = self.metadata_store.insert_all(new)
+        stored = [
+            tile_id
+            for tile_id, verdict in zip(batch.tile_ids, verdicts, strict=True)
+            if not isinstance(verdict, Exception)
+        ]
+        if stored:
+            self._extend_group(stored, sum(new.lengths))
+        return verdicts
 
     def confirm(self, tile_id: TileId) -> None:
         """Add a stored tile that the provider confirmed: it is journaled like a new one."""
         self._group.confirmed.append(tile_id)
-        self._extend_group(tile_id, 0)
+        self._extend_group([tile_id], 0)
 
-    def _extend_group(self, tile_id: TileId, size_bytes: int) -> None:
+    def _extend_group(self, tile_ids: Sequence[TileId], size_bytes: int) -> None:
         group = self._group
         if not group.tiles:
             group.begun_s = self.clock.monotonic()
-        group.tiles[tile_id] = None
+        group.tiles |= dict.fromkeys(tile_ids)
         group.size_bytes += size_bytes
         if self._is_due(group):
             self._begin_commit()

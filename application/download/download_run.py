@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, assert_never
 
 from attrs import define, field
 
-from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.group_commit import GroupCommit, TileBatch
 from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.download.absence_log import AbsenceLog
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
@@ -24,7 +25,7 @@ from tileferry.application.ports.progress import (
     TileProcessed,
     TilesStored,
 )
-from tileferry.application.ports.provider import FetchedTile, UnchangedTile
+from tileferry.application.ports.provider import UnchangedTile
 from tileferry.domain.errors import (
     FreshnessRejectionError,
     RateLimitedError,
@@ -32,12 +33,10 @@ from tileferry.domain.errors import (
 )
 from tileferry.domain.retry import DOWNLOAD_SESSION_POLICY
 from tileferry.domain.tiles import (
-    BlobRef,
     DownloadBatchReport,
     DownloadRequest,
     DownloadTally,
     FreshnessLabel,
-    NewTile,
     ResolutionVerdict,
     TileFailures,
     TileId,
@@ -243,10 +242,8 @@ class DownloadRun:
             for batch in results:
                 if batch is None:  # idle: flush the current group
                     commit.flush()
-                for result in batch or ():
-                    self._store_result(result, commit)
-                    if self.failure is not None:
-                        break
+                else:
+                    self._store_batch(batch, commit)
                 # Each tile sends an event. Idle periods send one too, so that a listener can stop
                 # the run.
                 if batch is None or commit.durable != stored:
@@ -258,49 +255,54 @@ class DownloadRun:
             commit.flush()
             raise
 
-    def _store_result(self, result: TileResult, commit: GroupCommit) -> None:
-        """Store a tile unless a gate refuses it; count the result."""
+    def _store_batch(self, batch: Sequence[TileResult], commit: GroupCommit) -> None:
+        """Store the tiles that no gate refuses; count the results up to the one that aborts."""
+        accepted = TileBatch(
+            flight_id=self.request.flight_id, sector_class=self.request.sector_class
+        )
+        listed: list[TileSummary] = []
+        for result in batch:
+            if self._accept_result(result, accepted, commit):
+                listed.append(result.listed)
+            if self.failure is not None:
+                break
+        verdicts = commit.add(accepted) if listed else ()
+        for line, content, produced_at, verdict in zip(
+            listed, accepted.contents, accepted.produced_at, verdicts, strict=True
+        ):
+            if isinstance(verdict, FreshnessRejectionError):
+                self._refuse_age(line, produced_at)
+                continue
+            self.absences.add_stored(line.tile_id)
+            self.bytes_downloaded += len(content)
+            fresh = verdict is FreshnessLabel.FRESH
+            self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(content))
+
+    def _accept_result(self, result: TileResult, accepted: TileBatch, commit: GroupCommit) -> bool:
+        """Add a new tile to those that are stored; count any other result."""
         listed, tile = result.listed, result.tile
         if isinstance(tile, Exception):
             self._record_failure(listed.tile_id, tile, others_answered=result.others_answered)
-            return
+            return False
         self.retries += tile.attempts - 1
         if isinstance(tile, UnchangedTile):
             commit.confirm(tile.tile_id)
             self._count(TileFate.UNCHANGED)
-            return
+            return False
         resolution = tile.resolution_m_per_px
         if resolution is None:
             resolution = listed.resolution_m_per_px
         elif not self._check_resolution(listed, resolution):
-            return
-        try:
-            label = commit.add(
-                tile.tile_id,
-                tile.content,
-                partial(self._describe, tile, listed, resolution),
-                digest=tile.sha256,
-            )
-        except FreshnessRejectionError:
-            self._refuse_age(listed, tile.produced_at)
-            return
-        self.absences.add_stored(tile.tile_id)
-        self.bytes_downloaded += len(tile.content)
-        fresh = label is FreshnessLabel.FRESH
-        self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(tile.content))
-
-    def _describe(
-        self, tile: FetchedTile, listed: TileSummary, resolution: float, blob: BlobRef
-    ) -> NewTile:
-        return NewTile(
-            tile_id=tile.tile_id,
-            flight_id=self.request.flight_id,
+            return False
+        accepted.append(
+            tile.tile_id,
+            tile.content,
+            digest=tile.sha256 or sha256(tile.content).digest(),
             produced_at=tile.produced_at or listed.produced_at,
             resolution_m_per_px=resolution,
-            sector_class=self.request.sector_class,
-            blob=blob,
             validators=tile.validators,
         )
+        return True
 
     def _check_resolution(self, tile: TileSummary, resolution_m_per_px: float) -> bool:
         verdict = self.deps.settings.gate.judge(resolution_m_per_px)

@@ -4,12 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from tileferry.domain.errors import FreshnessRejectionError
 from tileferry.domain.tiles import (
     BBox,
+    BlobLocation,
     BlobRef,
     FreshnessLabel,
     FreshnessRule,
+    FreshnessVerdict,
     NewTile,
+    NewTiles,
     SectorClass,
     TileCoverage,
     TileId,
@@ -32,6 +36,18 @@ class TileStore(Protocol):
         so never pass a digest from elsewhere.
         """
         ...
+
+    def write_tiles(
+        self, tile_ids: Sequence[TileId], contents: Sequence[bytes], *, digests: Sequence[bytes]
+    ) -> Sequence[BlobLocation]:
+        """Store several tiles as ``write_tile`` does, and return their locations.
+
+        A store that predates this method inherits it.
+        """
+        return [
+            self.write_tile(tile_id, content, digest=digest).location
+            for tile_id, content, digest in zip(tile_ids, contents, digests, strict=True)
+        ]
 
     def tile_exists(self, tile_id: TileId) -> bool:
         """Return whether the tile is visible."""
@@ -113,6 +129,19 @@ class TileCatalogue(Protocol):
         ``tileferry.domain.tiles.replaces`` decides which of two versions stays.
         """
         ...
+
+    def insert_all(self, tiles: NewTiles) -> Sequence[FreshnessVerdict]:
+        """Insert several tiles as ``insert_metadata`` does; return the label of each.
+
+        A stale tile has its error instead. A store that predates this method inherits it.
+        """
+        verdicts: list[FreshnessVerdict] = []
+        for tile in tiles:
+            try:
+                verdicts.append(self.insert_metadata(tile))
+            except FreshnessRejectionError as error:
+                verdicts.append(error)
+        return verdicts
 
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
         """Return the metadata of a visible tile."""

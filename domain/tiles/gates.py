@@ -1,12 +1,13 @@
 """The resolution gate and the freshness gate: which imagery is accepted."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
-from attrs import converters, field, frozen, validators
+from attrs import converters, evolve, field, frozen, validators
 
 from tileferry.domain.errors import FreshnessRejectionError, InvalidValueError
 from tileferry.domain.tiles.limits import MIN_M_PER_PX
@@ -97,6 +98,10 @@ class FreshnessLabel(StrEnum):
     DOWNGRADED = "downgraded"
 
 
+FreshnessVerdict: TypeAlias = FreshnessLabel | FreshnessRejectionError
+"""The label of a tile, or why it is rejected."""
+
+
 @lru_cache(maxsize=16)  # the same few numbers, for millions of tiles
 def _to_days(number: float) -> timedelta:
     return timedelta(days=number)
@@ -153,3 +158,24 @@ class FreshnessRule:
             produced_at=produced_at,
             max_age_days=max_age_days,
         )
+
+    def judge_all(
+        self,
+        tiles: Sequence[TileId],
+        sector: SectorClass,
+        *,
+        produced_at: Sequence[datetime],
+        now: datetime,
+    ) -> list[FreshnessVerdict]:
+        """Label tiles, or return why they are rejected; each date is judged once."""
+        verdicts: dict[datetime, FreshnessVerdict] = {}
+        for date, tile in zip(produced_at, tiles, strict=True):
+            if date not in verdicts:
+                try:
+                    verdicts[date] = self.judge(tile, sector, produced_at=date, now=now)
+                except FreshnessRejectionError as error:
+                    verdicts[date] = error
+        return [
+            evolve(verdict, tile=str(tile)) if isinstance(verdict, Exception) else verdict
+            for tile, verdict in zip(tiles, map(verdicts.__getitem__, produced_at), strict=True)
+        ]

@@ -1,6 +1,7 @@
 """Tile metadata, and the location and digest of a tile's bytes in the cache."""
 
 import math
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -140,6 +141,88 @@ _NEW_TILE_CHECKS = {
     "blob": instance(BlobRef),
     "voting_status": _first_status,
 }
+
+
+@frozen(kw_only=True)
+class NewTiles:
+    """Several new tiles, a list for each field; what is the same for all is stored once.
+
+    Iterating yields a ``NewTile`` for each.
+    """
+
+    flight_id: str
+    sector_class: SectorClass
+    voting_status: VotingStatus = VotingStatus.TRUSTED
+    tile_ids: Sequence[TileId]
+    produced_at: Sequence[datetime]
+    resolutions_m_per_px: Sequence[float]
+    validators: Sequence[TileValidators | None]
+    locations: Sequence[BlobLocation]
+    lengths: Sequence[int]
+    digests: Sequence[bytes]
+    """The sha256 of each."""
+
+    @classmethod
+    def from_tile(cls, tile: NewTile) -> "NewTiles":
+        """Return one tile as columns."""
+        return cls(
+            flight_id=tile.flight_id,
+            sector_class=tile.sector_class,
+            voting_status=tile.voting_status,
+            tile_ids=[tile.tile_id],
+            produced_at=[tile.produced_at],
+            resolutions_m_per_px=[tile.resolution_m_per_px],
+            validators=[tile.validators],
+            locations=[tile.blob.location],
+            lengths=[tile.blob.length],
+            digests=[bytes.fromhex(tile.blob.sha256)],
+        )
+
+    def __attrs_post_init__(self) -> None:
+        if not self._is_plain():
+            for _ in self:  # names the invalid field
+                pass
+
+    def _is_plain(self) -> bool:
+        """Return whether all fields are valid, judging whole columns; ``False`` if in doubt."""
+        columns = (self.produced_at, self.resolutions_m_per_px, self.validators,
+                   self.locations, self.lengths, self.digests)  # fmt: skip
+        return (
+            {len(self.tile_ids)} == set(map(len, columns))
+            and set(map(type, self.tile_ids)) == {TileId}
+            and is_name(self.flight_id)
+            and type(self.sector_class) is SectorClass
+            and self.voting_status is VotingStatus.TRUSTED
+            and all(type(date) is datetime and date.tzinfo is UTC for date in set(self.produced_at))
+            and set(map(type, self.resolutions_m_per_px)) == {float}
+            and all(0.0 < each < math.inf for each in set(self.resolutions_m_per_px))
+            and all(map(_is_location, self.locations))
+            and set(map(type, self.lengths)) == {int}
+            and 0 <= min(self.lengths) <= max(self.lengths) <= TILE_BYTES_MAX
+            and {(type(digest), len(digest)) for digest in self.digests} == {(bytes, 32)}
+        )
+
+    def __iter__(self) -> Iterator[NewTile]:
+        for tile_id, produced_at, resolution, validators, location, length, digest in zip(
+            self.tile_ids,
+            self.produced_at,
+            self.resolutions_m_per_px,
+            self.validators,
+            self.locations,
+            self.lengths,
+            self.digests,
+            strict=True,
+        ):
+            yield NewTile(
+                tile_id=tile_id,
+                flight_id=self.flight_id,
+                produced_at=produced_at,
+                resolution_m_per_px=resolution,
+                sector_class=self.sector_class,
+                blob=BlobRef(location=location, length=length, sha256=digest.hex()),
+                voting_status=self.voting_status,
+                validators=validators,
+            )
 
 
 @frozen(kw_only=True)

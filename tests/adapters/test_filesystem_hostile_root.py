@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,9 @@ from tileferry.adapters.filesystem import (
 )
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
-from tileferry.application.cache.group_commit import GroupCommit
+from tileferry.application.cache.group_commit import GroupCommit, TileBatch
 from tileferry.domain.errors import CacheLockError, InvalidValueError, StorageError
-from tileferry.domain.tiles import BlobRef, NewTile, SectorClass, TileId
+from tileferry.domain.tiles import SectorClass, TileId
 from tileferry.domain.tiles.cache_binding import CacheId
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -59,18 +60,14 @@ class Cache:
 
     def use(self, number: int = 1) -> None:
         """Write with every part."""
-
-        def describe(blob: BlobRef) -> NewTile:
-            return NewTile(
-                tile_id=tile(number),
-                flight_id="flight-7",
-                produced_at=NOW,
-                resolution_m_per_px=0.6,
-                sector_class=SectorClass.STABLE_REAR,
-                blob=blob,
-            )
-
-        self.group.add(tile(number), content(number), describe)
+        batch = TileBatch(flight_id="flight-7", sector_class=SectorClass.STABLE_REAR).append(
+            tile(number),
+            content(number),
+            digest=sha256(content(number)).digest(),
+            produced_at=NOW,
+            resolution_m_per_px=0.6,
+        )
+        self.group.add(batch)
         self.group.flush()
         self.fdr.record("test.event", {"number": number}, durable=True)
 

@@ -17,12 +17,10 @@ from tileferry.adapters.filesystem.segments.store import SegmentTileStore
 from tileferry.adapters.memory import ManualClock
 from tileferry.adapters.postgres import Database, PostgresBlobIndex, PostgresTileMetadataStore
 from tileferry.adapters.system.clock import SystemClock
-from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits, TileBatch
 from tileferry.application.ports.clock import Background
 from tileferry.domain.tiles import (
     BBox,
-    BlobRef,
-    NewTile,
     SectorClass,
     TileCoverage,
     TileId,
@@ -68,17 +66,16 @@ class Cache:
         return done.iter_missing("sat")
 
     def add(self, tile_id: TileId) -> None:
-        def describe(blob: BlobRef) -> NewTile:
-            return NewTile(
-                tile_id=tile_id,
-                flight_id=f"flight-{self.version}",
-                produced_at=_FIRST + self.version * _VERSION,
-                resolution_m_per_px=0.6,
-                sector_class=SectorClass.STABLE_REAR,
-                blob=blob,
-            )
-
-        self.group.add(tile_id, content(tile_id, self.version), describe)
+        written = content(tile_id, self.version)
+        batch = TileBatch(flight_id=f"flight-{self.version}", sector_class=SectorClass.STABLE_REAR)
+        batch.append(
+            tile_id,
+            written,
+            digest=sha256(written).digest(),
+            produced_at=_FIRST + self.version * _VERSION,
+            resolution_m_per_px=0.6,
+        )
+        self.group.add(batch)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A place to download to: all of it in memory, or a real cache on Postgres and files."""
 
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -79,6 +79,12 @@ class SpyStore:
     def write_tile(self, tile_id: TileId, content: Any, *, digest: bytes | None = None) -> Any:
         self.written.append(tile_id)
         return self._store.write_tile(tile_id, content, digest=digest)
+
+    def write_tiles(
+        self, tile_ids: Sequence[TileId], contents: Sequence[bytes], *, digests: Sequence[bytes]
+    ) -> Any:
+        self.written += tile_ids
+        return self._store.write_tiles(tile_ids, contents, digests=digests)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -1,14 +1,15 @@
 """A group commit over parts in memory that note what is asked of them, and fail when told to."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from tileferry.adapters.memory import ManualClock, MemoryJournal, MemoryTileStore
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
 from tileferry.adapters.memory.transfers import _JournalContent
-from tileferry.application.cache.group_commit import GroupCommit, GroupLimits
-from tileferry.domain.errors import StorageError
-from tileferry.domain.tiles import BlobRef, FreshnessLabel, NewTile, SectorClass, TileId
+from tileferry.application.cache.group_commit import GroupCommit, GroupLimits, TileBatch
+from tileferry.domain.errors import FreshnessRejectionError, StorageError
+from tileferry.domain.tiles import FreshnessLabel, SectorClass, TileId
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 STEPS = ["blobs", "rows", "append", "journal"]
@@ -126,22 +127,22 @@ class GroupCommitBench:
     def add(
         self,
         number: int,
-        content: bytes | Iterator[bytes] = b"tile",
+        content: bytes = b"tile",
         *,
         age_days: float = 1,
         sector: SectorClass = SectorClass.ACTIVE_CONFLICT,
     ) -> FreshnessLabel:
-        def describe(blob: BlobRef) -> NewTile:
-            return NewTile(
-                tile_id=create_tile(number),
-                flight_id="F1",
-                produced_at=NOW - timedelta(days=age_days),
-                resolution_m_per_px=0.6,
-                sector_class=sector,
-                blob=blob,
-            )
-
-        return self.group.add(create_tile(number), content, describe)
+        batch = TileBatch(flight_id="F1", sector_class=sector).append(
+            create_tile(number),
+            content,
+            digest=sha256(content).digest(),
+            produced_at=NOW - timedelta(days=age_days),
+            resolution_m_per_px=0.6,
+        )
+        (verdict,) = self.group.add(batch)
+        if isinstance(verdict, FreshnessRejectionError):
+            raise verdict
+        return verdict
 
     @property
     def journaled(self) -> list[TileId]:

@@ -17,6 +17,7 @@ from tileferry.adapters.filesystem.checksummed_lines import frame_line, read_lin
 from tileferry.adapters.filesystem.files import Directory, OpenFile
 from tileferry.adapters.filesystem.segments.format import record_size
 from tileferry.application.ports.clock import Clock
+from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.domain.errors import InvalidValueError, MisuseError, StorageError
 from tileferry.domain.partitions.manifest import ManifestEntry
 from tileferry.domain.partitions.manifest_format import format_entry, parse_entry
@@ -160,7 +161,7 @@ class RawRows:
 
 
 @define(kw_only=True, eq=False)
-class RawTileMetadata:
+class RawTileMetadata(TileCatalogue):
     """The metadata store and the blob index of one open raw partition."""
 
     _rows: RawRows

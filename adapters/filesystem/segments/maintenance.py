@@ -5,9 +5,9 @@ refers to a durable record: copies are durable before rows change, and the chang
 before a file is removed.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tileferry.adapters.filesystem.files import Directory
 from tileferry.adapters.filesystem.segments.format import (
@@ -26,7 +26,7 @@ from tileferry.application.ports.inventory import (
 )
 from tileferry.application.ports.tiles import SegmentIndex
 from tileferry.domain.errors import DamagedTileError, StorageError
-from tileferry.domain.tiles import BlobRef, TileId
+from tileferry.domain.tiles import BlobLocation, BlobRef, TileId
 
 _COMPACTION_PAGE = 256
 
@@ -53,7 +53,8 @@ class Compactor:
     _reader: SegmentReader
     _writer: SegmentWriter
     _locations: LocationCache
-    _append: Callable[[TileId, bytes], BlobRef]
+    _append: Callable[[Sequence[TileId], Sequence[bytes], Sequence[bytes]], list[BlobLocation]]
+    """Appends tiles with these bytes and digests."""
 
     def run(self, live_share_min: float) -> list[CompactedSegment]:
         """Remove dead segments, then compact sparse ones: a full disk has no room for copies."""
@@ -119,7 +120,8 @@ class Compactor:
             except DamagedTileError as error:
                 damaged.append(error)
             else:
-                yield tile_id, blob, self._append(tile_id, payload)
+                (location,) = self._append([tile_id], [payload], [bytes.fromhex(blob.sha256)])
+                yield tile_id, blob, evolve(blob, location=location)
 
 
 _PAGE = 256

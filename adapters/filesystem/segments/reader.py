@@ -1,8 +1,9 @@
 """Reading records from segments, and a cache of tile locations that saves index queries."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
+from typing import TypeVar
 
 from attrs import define, field, frozen
 
@@ -16,10 +17,12 @@ from tileferry.adapters.filesystem.segments.format import (
     segment_name,
 )
 from tileferry.domain.errors import DamagedTileError, StorageError
-from tileferry.domain.tiles import BlobRef, TileId
+from tileferry.domain.tiles import BlobLocation, BlobRef, TileId
 
-_WRITTEN_MAX = 4096
-"""Twice the maximum number of tiles between two commits."""
+_Entry = TypeVar("_Entry")
+
+_WRITTEN_MAX = 5_120
+"""The tiles of two groups of the maximum size; a group may end with a batch that exceeds it."""
 
 
 @define(kw_only=True, eq=False)
@@ -32,7 +35,7 @@ class LocationCache:
 
     _entries_max: int
     _known: OrderedDict[TileId, BlobRef] = field(factory=OrderedDict, init=False)
-    _written: OrderedDict[TileId, BlobRef] = field(factory=OrderedDict, init=False)
+    _written: OrderedDict[TileId, BlobLocation] = field(factory=OrderedDict, init=False)
     _changes: int = field(default=0, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
@@ -53,19 +56,20 @@ class LocationCache:
         """Cache a location, unless ``changes``, read before the index query, is outdated."""
         with self._lock:
             awaited = self._written.get(tile_id)
-            if changes != self._changes or (awaited is not None and awaited != blob):
+            if changes != self._changes or (awaited is not None and awaited != blob.location):
                 return
             if self._written.pop(tile_id, None) is not None:
                 # The row has changed; another thread may still hold the old location.
                 self._changes += 1
             _put(self._known, tile_id, blob, self._entries_max)
 
-    def note_written(self, tile_id: TileId, blob: BlobRef) -> None:
-        """Note that the tile's row will soon refer to ``blob``."""
+    def note_written(self, tile_ids: Sequence[TileId], locations: Sequence[BlobLocation]) -> None:
+        """Note that the tiles' rows will soon refer to these locations."""
         with self._lock:
-            if self._known:
-                self._known.pop(tile_id, None)
-            _put(self._written, tile_id, blob, _WRITTEN_MAX)
+            for tile_id, location in zip(tile_ids, locations, strict=True):
+                if self._known:
+                    self._known.pop(tile_id, None)
+                _put(self._written, tile_id, location, _WRITTEN_MAX)
 
     def drop(self, tile_ids: Iterable[TileId]) -> None:
         """Remove tiles from the cache, after their rows have changed."""
@@ -81,9 +85,9 @@ class LocationCache:
 
 
 def _put(
-    entries: OrderedDict[TileId, BlobRef], tile_id: TileId, blob: BlobRef, entries_max: int
+    entries: OrderedDict[TileId, _Entry], tile_id: TileId, entry: _Entry, entries_max: int
 ) -> None:
-    entries[tile_id] = blob
+    entries[tile_id] = entry
     entries.move_to_end(tile_id)
     while len(entries) > entries_max:
         entries.popitem(last=False)

@@ -5,7 +5,7 @@ reads no content, a torn tail needs no repair, and readers never see a partial t
 """
 
 import fcntl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -38,7 +38,7 @@ from tileferry.domain.errors import (
     TileNotFoundError,
     TileTooLargeError,
 )
-from tileferry.domain.tiles import TILE_BYTES_MAX, BlobRef, TileId
+from tileferry.domain.tiles import TILE_BYTES_MAX, BlobLocation, BlobRef, TileId
 
 _MIB = 1024 * 1024
 _TILE_VERIFIED = ItemsProcessed(task=Task.VERIFY_CACHE)
@@ -90,9 +90,23 @@ class SegmentTileStore:
     ) -> BlobRef:
         """Store a tile and return its location; the bytes are durable after the next ``flush``."""
         payload = _collect_bytes(tile_id, content)
-        blob = self._append(tile_id, payload, digest)
-        self._locations.note_written(tile_id, blob)
-        return blob
+        digest = digest or sha256(payload).digest()
+        (location,) = self.write_tiles([tile_id], [payload], digests=[digest])
+        return BlobRef(location=location, length=len(payload), sha256=digest.hex())
+
+    def write_tiles(
+        self,
+        tile_ids: Sequence[TileId],
+        contents: Sequence[bytes | bytearray],
+        *,
+        digests: Sequence[bytes],
+    ) -> list[BlobLocation]:
+        """Store tiles and return their locations; durable after the next ``flush``."""
+        for tile_id, content in zip(tile_ids, contents, strict=True):
+            _check_size(tile_id, len(content))
+        locations = self._append(tile_ids, contents, digests)
+        self._locations.note_written(tile_ids, locations)
+        return locations
 
     def tile_exists(self, tile_id: TileId) -> bool:
         return self._index.locate(tile_id) is not None
@@ -166,13 +180,16 @@ class SegmentTileStore:
         self._directory.close()
 
     def _append(
-        self, tile_id: TileId, payload: bytes | bytearray, digest: bytes | None = None
-    ) -> BlobRef:
-        if digest is None:
-            digest = sha256(payload).digest()
-        head = encode_record_head(str(tile_id).encode(), payload, digest)
-        location = self._writer.append(head, payload)
-        return BlobRef(location=location, length=len(payload), sha256=digest.hex())
+        self,
+        tile_ids: Sequence[TileId],
+        contents: Sequence[bytes | bytearray],
+        digests: Sequence[bytes],
+    ) -> list[BlobLocation]:
+        records: list[tuple[bytes, bytes | bytearray]] = [
+            (encode_record_head(str(tile_id).encode(), content, digest), content)
+            for tile_id, content, digest in zip(tile_ids, contents, digests, strict=True)
+        ]
+        return self._writer.append(records)
 
     def _locate(self, tile_id: TileId) -> BlobRef:
         changes = self._locations.changes
@@ -201,16 +218,17 @@ class SegmentTileStore:
 def _collect_bytes(tile_id: TileId, content: bytes | Iterable[bytes]) -> bytes | bytearray:
     """Return the content as one buffer; fail if it exceeds the maximum tile size."""
     if isinstance(content, bytes):
-        collected: bytes | bytearray = content
-    else:
-        collected = bytearray()
-        for chunk in content:
-            if len(collected) + len(chunk) > TILE_BYTES_MAX:
-                raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
-            collected += chunk
-    if len(collected) > TILE_BYTES_MAX:
-        raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
+        return content
+    collected = bytearray()
+    for chunk in content:
+        _check_size(tile_id, len(collected) + len(chunk))
+        collected += chunk
     return collected
+
+
+def _check_size(tile_id: TileId, size_bytes: int) -> None:
+    if size_bytes > TILE_BYTES_MAX:
+        raise TileTooLargeError(tile=str(tile_id), limit_bytes=TILE_BYTES_MAX)
 
 
 _LOCK_WAIT_S = 60.0

@@ -1,8 +1,8 @@
 """Appending records to the newest segment in few large writes, and making them durable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from attrs import define, field
 
@@ -15,7 +15,6 @@ from tileferry.adapters.filesystem.segments.format import (
 )
 from tileferry.domain.errors import StorageError
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _ROLLED_MAX = 8
 
@@ -51,11 +50,14 @@ class SegmentWriter:
     _syncing: Lock = field(factory=Lock, init=False)
     """Acquired before ``_state``. A separate lock, so that ``append`` does not wait for a sync."""
 
-    def append(self, head: bytes, payload: bytes | bytearray) -> tuple[int, int]:
-        """Append a record; return its segment and offset. It is durable after ``flush``."""
+    def append(self, records: Iterable[tuple[bytes, bytes | bytearray]]) -> list[tuple[int, int]]:
+        """Append records, each its head and payload; return the segment and offset of each.
+
+        They are durable after ``flush``.
+        """
         if len(self._rolled) >= _ROLLED_MAX:
             self.flush()
-        return self._apply_change(self._append, head, payload)
+        return self._apply_change(lambda: [self._append(*record) for record in records])
 
     def flush(self) -> None:
         """Return once all appended records are durable."""
@@ -97,7 +99,7 @@ class SegmentWriter:
                 file.close()
             self._rolled, self._file, self._parts = [], None, []
 
-    def _apply_change(self, change: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
+    def _apply_change(self, change: Callable[[], _T]) -> _T:
         """Run ``change`` under the lock; fail if an earlier change failed."""
         with self._state:
             if self._failure is not None:
@@ -108,7 +110,7 @@ class SegmentWriter:
                     remedy="restart; confirmed tiles are kept",
                 ) from self._failure
             try:
-                return change(*args, **named)
+                return change()
             except BaseException as error:
                 # This includes interrupts: it is unknown how much was written before.
                 self._failure = error

@@ -1,7 +1,5 @@
 """Groups of tiles: when they are committed, in which order, and what an error leaves undone."""
 
-from collections.abc import Iterator
-
 import pytest
 from attrs import evolve
 from support.group_commit_bench import (
@@ -26,7 +24,7 @@ def bench() -> GroupCommitBench:
 
 def test_invariant_2_commit_order_is_blobs_rows_journal(bench: GroupCommitBench) -> None:
     bench.add(1, b"one")
-    bench.add(2, iter([b"t", b"wo"]))
+    bench.add(2, b"two")
     assert (bench.steps.taken, bench.check_visible(1, 2), bench.journaled) == (
         [],
         [False, False],
@@ -128,19 +126,6 @@ def test_rejected_tile_is_not_added_to_group() -> None:
     bench.add(4)
     assert bench.journaled == create_tiles(2, 4)
     assert bench.check_visible(1, 2, 3, 4) == [False, True, False, True]
-
-
-def test_tile_with_broken_stream_is_not_added_to_group(bench: GroupCommitBench) -> None:
-    def broken() -> Iterator[bytes]:
-        yield b"half of it"
-        raise ConnectionError("gone")
-
-    bench.add(1)
-    with pytest.raises(ConnectionError):
-        bench.add(2, broken())
-    bench.group.flush()
-    assert bench.journaled == create_tiles(1)
-    assert bench.check_visible(1, 2) == [True, False]
 
 
 def test_duplicate_tile_is_journaled_once(bench: GroupCommitBench) -> None:

@@ -175,7 +175,7 @@ def test_stale_location_is_not_cached() -> None:
     old, new = (BlobRef(location=(n, 16), length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     asked_early = locations.changes  # and the index said: the old one
-    locations.note_written(create_tile(1), new)
+    locations.note_written([create_tile(1)], [new.location])
     locations.remember(create_tile(1), new, changes=locations.changes)  # its row has changed
     locations.remember(create_tile(1), old, changes=asked_early)
     assert locations.get(create_tile(1)) == new
@@ -186,7 +186,7 @@ def test_old_location_of_a_tile_awaiting_its_row_is_not_cached() -> None:
     old, new = (BlobRef(location=(n, 16), length=5, sha256="ab" * 32) for n in (1, 2))
     locations = LocationCache(entries_max=10)
     for number in range(2 * GROUP_TILES_MAX):
-        locations.note_written(create_tile(number), new)
+        locations.note_written([create_tile(number)], [new.location])
     locations.remember(create_tile(0), old, changes=locations.changes)
     assert locations.get(create_tile(0)) is None
 
