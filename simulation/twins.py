@@ -16,7 +16,7 @@ from attrs import define, evolve, field
 
 from tileferry.adapters.memory import MemoryTileStore
 from tileferry.domain.errors import CacheLockError, StorageError
-from tileferry.domain.tiles import BlobRef, TileSet
+from tileferry.domain.tiles import BlobLocation, BlobRef, TileSet
 
 
 class RealSide(Protocol):
@@ -83,7 +83,12 @@ class Twin:
         if callable(value):
             return lambda: self._call_both(place, value, real_value)
         if isinstance(value, BlobRef) and isinstance(self._model, MemoryTileStore):
-            value = _move_blob(self._model, value, real_value)
+            value = _move_blob(self._model, value, real_value.location)
+        if place.endswith(".write_tiles"):
+            blobs = {blob.location: blob for blob in self._model._unflushed}
+            for location, moved in zip(value, real_value, strict=True):
+                _move_blob(self._model, blobs[location], moved)
+            value = real_value
         known, real = _simplify(value), _simplify(real_value)
         if known != real:
             self._side.report("{}: memory {!r}, real {!r}".format(*_narrow(place, known, real)))
@@ -175,9 +180,9 @@ def _narrow(place: str, known: Any, real: Any) -> tuple[str, Any, Any]:
     return place, known, real
 
 
-def _move_blob(store: MemoryTileStore, blob: BlobRef, real: BlobRef) -> BlobRef:
+def _move_blob(store: MemoryTileStore, blob: BlobRef, location: BlobLocation) -> BlobRef:
     """Make the memory store use the locations of the bytes on the disk."""
-    moved = evolve(blob, location=real.location)
+    moved = evolve(blob, location=location)
     store._contents[moved] = store._contents.pop(blob)
     store._unflushed[moved] = store._unflushed.pop(blob)
     return moved

@@ -130,6 +130,7 @@ class TileFetcher:
             start_s = self.calls.pace.try_begin_request()
             if start_s is None:
                 return True
+            now_s = self._get_now_s()  # after the start: otherwise each request would be held
             self._places += 1
             call = heappop(self._waiting)[2] if is_retry else self._take_next(now_s)
             if call is None:

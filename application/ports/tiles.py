@@ -114,8 +114,8 @@ class SegmentIndex(BlobIndex, Protocol):
         ...
 
 
-class TileCatalogue(Protocol):
-    """The visible tiles. Applies the freshness rule to each tile that is inserted."""
+class TileInserts(Protocol):
+    """Makes tiles visible, a group at a time. Applies the freshness rule to each of them."""
 
     @property
     def freshness(self) -> FreshnessRule:
@@ -143,6 +143,22 @@ class TileCatalogue(Protocol):
                 verdicts.append(error)
         return verdicts
 
+    def flush(self) -> None:
+        """Return when all inserted tiles are durable and visible."""
+        ...
+
+    def detach(self) -> Callable[[], None]:
+        """Detach the inserted tiles as a group, and return a function that flushes them.
+
+        Tiles inserted later are not part of the group. The function is called once, in any thread;
+        if it fails, its tiles wait for the next ``flush``.
+        """
+        ...
+
+
+class TileCatalogue(TileInserts, Protocol):
+    """The visible tiles."""
+
     def get_metadata(self, tile_id: TileId) -> TileMetadata | None:
         """Return the metadata of a visible tile."""
         ...
@@ -161,18 +177,6 @@ class TileCatalogue(Protocol):
         """Mark tiles as used now; the least recently used tiles are evicted first.
 
         ``confirmed`` also records that the provider still has the stored versions.
-        """
-        ...
-
-    def flush(self) -> None:
-        """Return when all inserted tiles are durable and visible."""
-        ...
-
-    def detach(self) -> Callable[[], None]:
-        """Detach the inserted tiles as a group, and return a function that flushes them.
-
-        Tiles inserted later are not part of the group. The function is called once, in any thread;
-        if it fails, its tiles wait for the next ``flush``.
         """
         ...
 

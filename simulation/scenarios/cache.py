@@ -22,9 +22,9 @@ from tileferry.adapters.memory import (
 from tileferry.application import CacheBudget
 from tileferry.domain.tiles import OperatorNote
 
-STORE = PortSpec(name="store", kind=PortKind.DISK, fails_for_good={"write_tile", "flush"})
+STORE = PortSpec(name="store", kind=PortKind.DISK, fails_for_good={"write_tiles", "flush"})
 METADATA = PortSpec(
-    name="metadata", kind=PortKind.DATABASE, quiet={"insert_metadata", "detach", "flush"}
+    name="metadata", kind=PortKind.DATABASE, quiet={"insert_all", "detach", "flush"}
 )
 JOURNALS = PortSpec(
     name="journals",

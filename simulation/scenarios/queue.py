@@ -91,10 +91,10 @@ RAW = PortSpec(
             kind=PortKind.DISK,
             parts={
                 "tile_store": PortSpec(
-                    name="raw.tiles", kind=PortKind.DISK, fails_for_good={"write_tile", "flush"}
+                    name="raw.tiles", kind=PortKind.DISK, fails_for_good={"write_tiles", "flush"}
                 ),
                 "tile_metadata_store": PortSpec(
-                    name="raw.rows", kind=PortKind.DISK, quiet={"insert_metadata"}
+                    name="raw.rows", kind=PortKind.DISK, quiet={"insert_all"}
                 ),
                 "journals": PortSpec(
                     name="raw.journals", kind=PortKind.DISK, parts={"open": _JOURNAL}

@@ -23,6 +23,7 @@ from tileferry.domain.tiles import (
     FreshnessLabel,
     FreshnessRule,
     NewTile,
+    NewTiles,
     SectorClass,
     TileId,
     TileMetadata,
@@ -125,6 +126,38 @@ def test_stale_tile_in_stable_rear_is_downgraded(metadata_env: MetadataEnv) -> N
     assert metadata_env.store.insert_metadata(stale) is FreshnessLabel.DOWNGRADED
     metadata_env.store.flush()
     assert get_row(metadata_env).freshness is FreshnessLabel.DOWNGRADED
+
+
+def create_columns(*tiles: NewTile) -> NewTiles:
+    parts = [NewTiles.from_tile(tile) for tile in tiles]
+    columns = ("tile_ids", "produced_at", "resolutions_m_per_px", "validators")
+    columns += ("locations", "lengths", "digests")
+    joined = {name: [one for part in parts for one in getattr(part, name)] for name in columns}
+    return evolve(parts[0], **joined)
+
+
+def test_several_tiles_are_inserted_together(metadata_env: MetadataEnv) -> None:
+    sound = [new_tile(evolve(TILE, x=1)), new_tile(evolve(TILE, zoom=14, x=2, y=2))]
+    sound.append(new_tile(evolve(TILE, source="cam", x=3), resolution_m_per_px=0.7))
+    stale = new_tile(evolve(TILE, x=4), produced_at=NOW - 200 * DAY)
+    *labels, error = metadata_env.store.insert_all(create_columns(*sound, stale))
+    assert labels == [FreshnessLabel.FRESH] * 3
+    assert isinstance(error, FreshnessRejectionError)
+    assert error.tile == str(stale.tile_id)
+    assert metadata_env.store.get_metadata(sound[0].tile_id) is None
+    metadata_env.store.flush()
+    for tile in sound:
+        row = get_row(metadata_env, tile.tile_id)
+        assert (row.blob, row.resolution_m_per_px) == (tile.blob, tile.resolution_m_per_px)
+    assert metadata_env.store.get_metadata(stale.tile_id) is None
+
+
+def test_tiles_of_two_flights_are_written_in_one_group(metadata_env: MetadataEnv) -> None:
+    tiles = [new_tile(evolve(TILE, x=x), flight_id=f"F{x % 2}") for x in range(5)]
+    insert_tiles(metadata_env, *tiles)
+    assert [get_row(metadata_env, tile.tile_id).flight_id for tile in tiles] == [
+        tile.flight_id for tile in tiles
+    ]
 
 
 def test_same_tile_of_two_sources_is_two_rows(metadata_env: MetadataEnv) -> None:

@@ -78,6 +78,16 @@ def test_lost_bytes_are_noticed_without_reading(store: TileStore) -> None:
     assert not store.has_bytes(TILE, evolve(blob, location=(blob.location[0], 10**6)))
 
 
+def test_several_tiles_are_written_together(store: TileStore, index: MemoryBlobIndex) -> None:
+    contents = [b"first", b""]
+    digests = [sha256(content).digest() for content in contents]
+    locations = store.write_tiles([TILE, OTHER], contents, digests=digests)
+    for tile_id, content, location in zip([TILE, OTHER], contents, locations, strict=True):
+        digest = sha256(content).hexdigest()
+        index.add(tile_id, BlobRef(location=location, length=len(content), sha256=digest))
+        assert store.read_tile(tile_id) == content
+
+
 def test_tile_can_be_written_in_chunks(store: TileStore, index: MemoryBlobIndex) -> None:
     blob = store.write_tile(TILE, (chunk for chunk in [b"ab", b"", b"cde"]))
     index.add(TILE, blob)

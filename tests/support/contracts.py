@@ -31,8 +31,8 @@ VERSIONS = {
     TILE_UPLOADER: "1.2.0",
     RUN_QUEUE: "1.1.0",
     CLI_JSON: "1.10.0",
-    TILE_STORE: "1.3.0",
-    METADATA_STORE: "1.2.0",
+    TILE_STORE: "1.4.0",
+    METADATA_STORE: "1.3.0",
     FDR_RECORDS: "1.0.0",
     LOG_RECORDS: "1.6.0",
 }

@@ -269,13 +269,12 @@ def test_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv)
             site.create_request()
         )
     journaled = len(site.list_stored())
-    assert journaled == 30
+    assert crash <= journaled < 70  # a batch of results is stored before its tiles are reported
     wait_for_late_requests(site)
     site.provider.requests.clear()
     report = site.create_downloader().download_tiles_for_area(site.create_request())
     assert (report.tiles_downloaded, report.outcome) == (100, DownloadOutcome.SUCCESS)
-    assert len(site.provider.tile_gets) == 70
-    assert len(set(site.provider.tile_gets)) == 70
+    assert len(site.provider.tile_gets) == len(set(site.provider.tile_gets)) == 100 - journaled
 
 
 # Beyond the criteria

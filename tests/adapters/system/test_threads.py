@@ -10,7 +10,7 @@ import pytest
 from attrs import define, field
 
 from tileferry.adapters.system import InterruptibleClock, SystemClock, ThreadFetchRunner
-from tileferry.adapters.system.threads import LEAVE_S
+from tileferry.adapters.system.threads import GATHER_S, LEAVE_S
 
 PATIENCE_S = 10.0
 
@@ -30,6 +30,7 @@ class CountingSteps:
 
     numbers: Iterator[int]
     on_step: Callable[[], object] = lambda: None
+    at_once: int = 3
     room_seen: list[int] = field(factory=list)
     cancelled: bool = False
     closed: threading.Event = field(factory=threading.Event)
@@ -39,7 +40,7 @@ class CountingSteps:
         self.room_seen.append(room)
         if room == 0:
             return 30.0
-        return list(islice(self.numbers, min(room, 3))) or None
+        return list(islice(self.numbers, min(room, self.at_once))) or None
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -127,3 +128,23 @@ def test_step_sleeps_for_the_full_duration_during_a_run() -> None:
 def test_limit_follows_from_the_number_of_requests() -> None:
     assert ThreadFetchRunner.for_requests(8).items_max == 32
     assert ThreadFetchRunner.for_requests(256).items_max == 256
+
+
+def test_results_are_handed_over_several_at_a_time() -> None:
+    work = CountingSteps(iter(range(8)), at_once=1)
+    assert list(ThreadFetchRunner(8).run(work, idle_s=PATIENCE_S)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_results_do_not_wait_long_for_others() -> None:
+    work = CountingSteps(iter(range(3)), on_step=lambda: time.sleep(GATHER_S), at_once=1)
+    batches = list(ThreadFetchRunner(100).run(work, idle_s=PATIENCE_S))
+    assert (batches[0], sum(map(len, filter(None, batches)))) == ([0, 1], 3)
+
+
+def test_results_before_an_error_are_handed_over() -> None:
+    numbers = iter([1, 1, 0])
+    work = CountingSteps(iter(range(9)), on_step=lambda: 1 // next(numbers), at_once=1)
+    batches = ThreadFetchRunner(100).run(work, idle_s=PATIENCE_S)
+    assert next(batches) == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(batches)

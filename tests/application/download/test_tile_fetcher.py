@@ -107,6 +107,21 @@ def test_as_many_tiles_are_requested_as_the_pace_allows() -> None:
     assert env.pending == tiles[2:10]
 
 
+def test_request_is_not_held_because_time_passes() -> None:
+    class TickingClock(ManualClock):
+        def monotonic(self) -> float:
+            self.advance(1e-6)
+            return super().monotonic()
+
+    provider = PendingProvider(8)
+    area = MemoryDownloadEnv(provider)
+    area.bench.clock = TickingClock()
+    calls = area.create_download().create_calls("one download")
+    wanted = ((provider.create_summary(tile), None) for tile in provider.tiles)
+    assert TileFetcher(calls, wanted).step(64) == []
+    assert len(provider.fetches.pending) == 8
+
+
 def test_no_more_tiles_are_in_progress_than_there_is_room_for() -> None:
     env = FetcherEnv.create(40)
     assert env.fetcher.step(3) == []

@@ -173,6 +173,19 @@ def test_freshness_rejection_carries_its_data() -> None:
     assert (error.produced_at, error.max_age_days) == (produced_at, 183)
 
 
+def test_many_tiles_are_judged_like_each_of_them() -> None:
+    tiles = [TileId(source="sat", zoom=15, x=x, y=2) for x in range(4)]
+    dates = [NOW - DAY, NOW - 200 * DAY, NOW - DAY, NOW - 200 * DAY]
+    sector = SectorClass.ACTIVE_CONFLICT
+    verdicts = FreshnessRule().judge_all(tiles, sector, produced_at=dates, now=NOW)
+    assert verdicts[::2] == [FreshnessLabel.FRESH] * 2
+    for tile, verdict in zip(tiles[1::2], verdicts[1::2], strict=True):
+        with pytest.raises(FreshnessRejectionError) as caught:
+            FreshnessRule().judge(tile, sector, produced_at=dates[1], now=NOW)
+        assert isinstance(verdict, FreshnessRejectionError)
+        assert str(verdict) == str(caught.value)
+
+
 def test_time_zones_are_compared_by_instant() -> None:
     kyiv = timezone(timedelta(hours=3))
     same_instant = (NOW - 183 * DAY).astimezone(kyiv)

@@ -1,6 +1,6 @@
 """What the cache knows of a tile, where its bytes are, and which of two versions stays."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -14,6 +14,7 @@ from tileferry.domain.tiles import (
     BlobRef,
     FreshnessLabel,
     NewTile,
+    NewTiles,
     SectorClass,
     TileId,
     TileMetadata,
@@ -227,3 +228,72 @@ def test_only_plain_and_short_validators_are_kept(
     etag: str | None, last_modified: str | None, expected: TileValidators | None
 ) -> None:
     assert TileValidators.from_headers(etag, last_modified) == expected
+
+
+# Columns
+
+
+def make_new_tiles(**columns: Any) -> NewTiles:
+    given_columns: dict[str, Any] = {
+        "flight_id": "flight-7",
+        "sector_class": SectorClass.STABLE_REAR,
+        "tile_ids": [TILE, attrs.evolve(TILE, x=1)],
+        "produced_at": [NOON, NOON],
+        "resolutions_m_per_px": [0.6, 0.7],
+        "validators": [None, TileValidators(etag="a")],
+        "locations": [(1, 0), (1, 9)],
+        "lengths": [20_000, 0],
+        "digests": [b"\xab" * 32, b"\xcd" * 32],
+    }
+    return NewTiles(**given_columns | columns)
+
+
+def test_columns_have_the_same_tiles_as_objects() -> None:
+    first, second = make_new_tiles()
+    assert first == make_new_tile()
+    assert second == make_new_tile(
+        tile_id=attrs.evolve(TILE, x=1),
+        resolution_m_per_px=0.7,
+        blob=BlobRef(location=(1, 9), length=0, sha256="cd" * 32),
+        validators=TileValidators(etag="a"),
+    )
+    assert [*NewTiles.from_tile(first), *NewTiles.from_tile(second)] == [first, second]
+
+
+def test_columns_accept_all_that_a_tile_accepts() -> None:
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=3)))
+    tiles = make_new_tiles(produced_at=[NOON, elsewhere], voting_status=VotingStatus.PENDING)
+    assert [tile.produced_at for tile in tiles] == [NOON, elsewhere]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("flight_id", "../f"),
+        ("sector_class", "stable_rear"),
+        ("voting_status", VotingStatus.UPLOADED),
+        ("tile_ids", [TILE, "sat/15/1/1"]),
+        ("produced_at", [NOON, NOON.replace(tzinfo=None)]),
+        ("produced_at", [NOON, "2026-06-01"]),
+        ("resolutions_m_per_px", [0.6, float("nan")]),
+        ("resolutions_m_per_px", [0.6, 0.0]),
+        ("resolutions_m_per_px", [0.6, "0.7"]),
+        ("locations", [(1, 0), (1, -1)]),
+        ("lengths", [20_000, -1]),
+        ("lengths", [20_000, TILE_BYTES_MAX + 1]),
+        ("lengths", [20_000, True]),
+        ("digests", [b"\xab" * 32, b"\xcd" * 31]),
+    ],
+)
+def test_invalid_column_is_rejected(column: str, values: Any) -> None:
+    with pytest.raises(InvalidValueError):
+        make_new_tiles(**{column: values})
+
+
+@pytest.mark.parametrize(
+    "column", ["produced_at", "resolutions_m_per_px", "validators", "locations", "lengths"]
+)
+def test_columns_of_different_length_are_rejected(column: str) -> None:
+    (shorter,) = getattr(NewTiles.from_tile(make_new_tile()), column)
+    with pytest.raises(ValueError, match="shorter"):
+        make_new_tiles(**{column: [shorter]})
