@@ -130,9 +130,11 @@ def test_stale_tile_in_stable_rear_is_downgraded(metadata_env: MetadataEnv) -> N
 
 def create_columns(*tiles: NewTile) -> NewTiles:
     parts = [NewTiles.from_tile(tile) for tile in tiles]
-    columns = ("tile_ids", "produced_at", "resolutions_m_per_px", "validators")
-    columns += ("locations", "lengths", "digests")
-    joined = {name: [one for part in parts for one in getattr(part, name)] for name in columns}
+    columns = ["tile_ids", "produced_at", "resolutions_m_per_px", "validators"]
+    columns += ["locations", "lengths", "digests"]
+    joined: dict[str, Any] = {
+        name: [one for part in parts for one in getattr(part, name)] for name in columns
+    }
     return evolve(parts[0], **joined)
 
 
