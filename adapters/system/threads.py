@@ -72,7 +72,7 @@ ITEMS_PER_REQUEST = 4
 """Tiles that wait for their retry, or for the caller, are in progress as well."""
 ITEMS_MAX = 256
 """Tiles that wait for the caller are in memory."""
-GATHER_S = 0.02
+GATHER_S = 0.005
 """How long results may wait for others: waking the caller costs as much as storing a tile."""
 
 
