@@ -1,12 +1,14 @@
 """The facts of tiles as JSON lines, beside tiles whose format has no place for them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from attrs import define, field
 
+from tileferry.adapters.filesystem.files import translate_os_errors
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.errors import ArchiveError, InvalidValueError
 from tileferry.domain.json import JsonObject, parse_json
@@ -32,6 +34,17 @@ def parse_facts_line(line: bytes, *, place: str, source: str) -> tuple[TileId, T
     with data.locate_errors():
         facts = TileFacts.parse(*(data.fields.get(name) for name in _FACTS))
     return tile, facts
+
+
+@contextmanager
+def close_after_reading(file: IO[bytes] | None) -> Iterator[IO[bytes] | None]:
+    """Close a file at the end; ignore errors, since it was only read."""
+    try:
+        yield file
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
 
 @define(kw_only=True)
@@ -62,7 +75,8 @@ class TileFactsReader:
         return self.of_all
 
     def _advance(self) -> None:
-        line = b"" if self.file is None else self.file.readline(LINE_BYTES_MAX + 1)
+        with translate_os_errors("read", self.place):
+            line = b"" if self.file is None else self.file.readline(LINE_BYTES_MAX + 1)
         self._number += 1
         if not line:
             self._current = None

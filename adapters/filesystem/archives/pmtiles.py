@@ -11,7 +11,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tileferry.adapters.filesystem.archives.destination import (
 from tileferry.adapters.filesystem.archives.facts_lines import (
     LINE_BYTES_MAX,
     TileFactsReader,
+    close_after_reading,
     format_facts_line,
 )
 from tileferry.adapters.filesystem.archives.pmtiles_format import (
@@ -309,8 +310,11 @@ class PmtilesSource:
     def _open_facts(self, file: OpenFile, source: str) -> Iterator[TileFactsReader]:
         path = build_sidecar_path(self.path)
         is_there = path.is_file() and not path.is_symlink()
-        with path.open("rb") if is_there else nullcontext() as lines:
-            head = b"" if lines is None else lines.readline(LINE_BYTES_MAX)
+        with translate_os_errors("open", path):
+            found = path.open("rb") if is_there else None
+        with close_after_reading(found) as lines:
+            with translate_os_errors("read", path):
+                head = b"" if lines is None else lines.readline(LINE_BYTES_MAX)
             is_ours = head == _build_sidecar_head(file.pread(ROOT_END, 0))
             yield TileFactsReader(
                 file=lines if is_ours else None,  # it may belong to another archive of this name

@@ -4,7 +4,7 @@ import ctypes
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -14,7 +14,11 @@ from tileferry.adapters.filesystem.archives.destination import (
     ArchiveWorkspace,
     FileArchiveTarget,
 )
-from tileferry.adapters.filesystem.archives.facts_lines import TileFactsReader, format_facts_line
+from tileferry.adapters.filesystem.archives.facts_lines import (
+    TileFactsReader,
+    close_after_reading,
+    format_facts_line,
+)
 from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
 from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
@@ -163,7 +167,7 @@ class TreeSource:
     def _open_facts(self, source: str, of_all: TileFacts) -> Iterator[TileFactsReader]:
         with Directory.open_root(self.root, FileCalls()) as folder:
             found = folder.find_file(FACTS_FILE)
-        with nullcontext() if found is None else os.fdopen(found.fd, "rb") as file:
+        with close_after_reading(None if found is None else os.fdopen(found.fd, "rb")) as file:
             yield TileFactsReader(
                 file=file, place=self.root / FACTS_FILE, source=source, of_all=of_all
             )

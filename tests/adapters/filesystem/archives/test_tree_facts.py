@@ -1,12 +1,19 @@
 """The lines of ``tiles.jsonl``."""
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from tileferry.adapters.filesystem.archives.facts_lines import format_facts_line, parse_facts_line
+from tileferry.adapters.filesystem.archives.facts_lines import (
+    TileFactsReader,
+    close_after_reading,
+    format_facts_line,
+    parse_facts_line,
+)
 from tileferry.domain.archives import TileFacts
-from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.tiles import TileId
 
 TILE = TileId(source="sat", zoom=3, x=1, y=2)
@@ -42,3 +49,13 @@ def test_invalid_facts_line_is_rejected_with_line_number(line: bytes, problem: s
     with pytest.raises(InvalidValueError, match=problem) as caught:
         parse_facts_line(line, place="tiles.jsonl, line 4", source="sat")
     assert "line 4" in str(caught.value)
+
+
+def test_disk_error_of_the_facts_is_explained_and_one_at_close_is_ignored() -> None:
+    path = Path("/proc/self/mem")  # its first page gives EIO
+    with close_after_reading(path.open("rb")) as file:
+        reader = TileFactsReader(file=file, place=path, source="satellite")
+        with pytest.raises(StorageError, match="cannot read /proc/self/mem: Input/output error"):
+            reader.find(TILE)
+        assert file is not None
+        os.close(file.fileno())
