@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.download_env import ZOOM
-from support.download_operator import AREA, DOWNLOAD, DownloadOperator
+from support.download_operator import AREA, DOWNLOAD, DownloadOperator, wait_until
 from support.operator import run_in_process
 from support.scripted_provider import ScriptedProvider, tile_content
 
@@ -95,8 +95,9 @@ def test_second_writer_waits_and_says_for_whom(
     assert (limited.code, "waiting for up to 0.1s" in limited.err) == (4, True)
     assert run_in_process("cache", "compact", "--wait", "soon").code == 2
     with operator.start(*DOWNLOAD, "--wait", "1m") as command:
-        line = command.process.stderr.readline() + command.process.stderr.readline()  # type: ignore[union-attr]  # a pipe
-        assert "the cache is in use by process" in line
+        wait_until(
+            lambda: "the cache is in use by process" in command.read_errors(), "the wait for it"
+        )
         lock.release()
         assert command.wait().code == 0
 

@@ -197,6 +197,7 @@ def test_worker_is_not_ready_while_the_database_is_away(
     operator.settings["TILEFERRY_WORKER_READINESS_FILE"] = str(ready)
     with operator.start("worker", "--kind", "upload_flight") as running:
         wait_until(ready.exists, "the readiness file")
+        time.sleep(1.0)  # it has looked for runs: a commit that is lost takes 30 s to resolve
         server.stop("immediate")
         wait_until(lambda: not ready.exists(), "the removal of the readiness file")
         server.start()

@@ -158,7 +158,7 @@ def test_invariant_34_key_is_absent_from_process_arguments(
     provider.always[TILES] = lambda _request: httpx.Response(
         429, headers={"retry-after": "30"}, text=KEY
     )
-    with operator.start(*DOWNLOAD) as command:
+    with operator.start(*DOWNLOAD, as_new_program=True) as command:
         wait_until(lambda: bool(provider.requests), "a request")
         arguments = Path(f"/proc/{command.process.pid}/cmdline").read_bytes()
     assert b"download" in arguments

@@ -1,11 +1,11 @@
 """Somebody with a cache, of which others want the tiles."""
 
-import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from attrs import frozen
 
+from support.forked_command import ForkedCommand
 from support.operator import Operator
 from support.pictures import make_picture
 from tileferry.adapters.filesystem import SegmentTileStore
@@ -85,13 +85,6 @@ class ArchiveOperator(Operator):
         finally:
             database.close()
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str) -> ForkedCommand:
         """Start a command that goes on beside the test."""
-        return subprocess.Popen(  # noqa: S603  # our own command
-            [*self.command, *arguments],
-            env=self.environment(),
-            cwd=self.home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        return ForkedCommand(arguments, self.environment(), self.home)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import tileferry.adapters
 import tileferry.application
 import tileferry.domain
+import tileferry.entrypoints.cli
 
 Plan = TypeVar("Plan")
 START_TIMEOUT_S = 60
@@ -27,14 +28,25 @@ def list_modules() -> list[str]:
     """Return every module of the product: its packages import their parts only when used."""
     return [
         module.name
-        for package in (tileferry.domain, tileferry.application, tileferry.adapters)
+        for package in (
+            tileferry.domain,
+            tileferry.application,
+            tileferry.adapters,
+            tileferry.entrypoints.cli,
+        )
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.endswith("__main__")
     ]
 
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    ["sqlalchemy.dialects.postgresql.psycopg", "tileferry.entrypoints.container", *list_modules()]
+    [
+        "sqlalchemy.dialects.postgresql.psycopg",
+        "tileferry.entrypoints.container",
+        "support.forked_command",
+        *list_modules(),
+    ]
 )
 
 

@@ -16,6 +16,7 @@ from attrs import define, evolve, field
 from sqlalchemy import text
 
 from support.download_env import DERKACHI, ZOOM
+from support.forked_command import ForkedCommand
 from support.operator import CommandResult, Operator, run_in_process
 from support.scripted_provider import KEY
 from tileferry.adapters.filesystem import SegmentTileStore
@@ -40,16 +41,21 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 class RunningCommand:
     """A command that goes on beside the test."""
 
-    process: "subprocess.Popen[str]"
-    ran: CommandResult | None = field(default=None, init=False)
+    process: "ForkedCommand | subprocess.Popen[str]"
 
     def send_signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def read_errors(self) -> str:
+        """Return what it has printed to stderr so far."""
+        assert isinstance(self.process, ForkedCommand)
+        return self.process.read_errors()
 
     def wait(self, timeout_s: float = _PATIENCE_S) -> CommandResult:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=timeout_s)
         assert "Traceback" not in err, err
+        assert self.process.returncode is not None
         return CommandResult(self.process.returncode, out, err)
 
 
@@ -103,16 +109,20 @@ class DownloadOperator:
             return run_in_process(*arguments)
 
     @contextmanager
-    def start(self, *arguments: str) -> Iterator[RunningCommand]:
+    def start(self, *arguments: str, as_new_program: bool = False) -> Iterator[RunningCommand]:
         """Start a command; it does not outlive the block."""
-        process = subprocess.Popen(  # noqa: S603  # our own command
-            self.command(*arguments),
-            env=self.environment,
-            cwd=self.home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process: ForkedCommand | subprocess.Popen[str]
+        if as_new_program:
+            process = subprocess.Popen(  # noqa: S603  # our own command
+                self.command(*arguments),
+                env=self.environment,
+                cwd=self.home,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        else:
+            process = ForkedCommand(arguments, self.environment, self.home)
         try:
             yield RunningCommand(process)
         finally:
