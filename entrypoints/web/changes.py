@@ -5,7 +5,7 @@ second applies it. The effect is hashed into the form of the preview, and comput
 it is applied: if anything has changed meanwhile, the new effect is shown instead.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -35,6 +35,8 @@ class Preview:
     """What it affects, in the singular."""
     plan: JsonValue
     """Everything that the effect depends on; it is hashed."""
+    facts: Mapping[str, object] = field(factory=dict)
+    """What it does, by names; shown above the table."""
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
     remarks: Sequence[str] = ()
@@ -67,6 +69,8 @@ class Change:
     """Such as ``/flights/pin``; ``/flights/pin/apply`` applies it."""
     back: str
     """The page to return to."""
+    after: str = ""
+    """The page to go to after the change, if it is another one."""
     preview: Callable[[PageRequest], Preview]
     """Returns the effect of the fields of a form; changes nothing."""
     apply: Callable[[PageRequest, Confirmation], str]
@@ -112,7 +116,7 @@ def _apply(change: Change, request: PageRequest) -> Response:
         return _show_preview(change, request, problem=problem, status=409)
     except InvalidValueError as error:
         return _show_preview(change, request, problem=error.summary, status=400)
-    return request.redirect(change.back, flash=change.apply(request, confirmation))
+    return request.redirect(change.after or change.back, flash=change.apply(request, confirmation))
 
 
 def _read_confirmation(request: PageRequest) -> Confirmation:

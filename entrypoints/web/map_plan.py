@@ -62,8 +62,7 @@ def _preview(request: PageRequest) -> Preview:
             [str(tile) for tile in eviction.evicted],
             count,
         ],
-        columns=("Plan", "Value"),
-        rows=list(rows.items()),
+        facts=rows,
         remarks=[named] if named else [],
         note=note,
     )
@@ -120,4 +119,4 @@ def _read_box(request: PageRequest) -> BBox:
         raise evolve(error, field=f"area {error.field.partition('.')[2]}".rstrip()) from None
 
 
-CHANGE = Change(path=PATH, back="/runs", preview=_preview, apply=_apply)
+CHANGE = Change(path=PATH, back="/map", after="/runs", preview=_preview, apply=_apply)

@@ -120,6 +120,7 @@ function planArea(map, form) {
   const isDrawing = () => container.classList.contains("drawing");
   async function read(file) {
     geojson.value = await file.text();
+    form.closest("details").open = true;
     geojson.closest("details").open = true;
     show();
     if (shown.getBounds().isValid()) map.fitBounds(shown.getBounds(), { padding: [30, 30] });
@@ -254,13 +255,27 @@ function showMap(element) {
 
   // The panel of one tile: the server renders it, as it renders the page of the same address.
   const panel = document.querySelector("[data-tile-panel]");
+  const outline = L.layerGroup().addTo(map);
   async function explain(tile) {
     const answer = await fetch(`${view.tile_page}?part=1&tile=${encodeURIComponent(tile)}`);
-    panel.innerHTML = await answer.text();
+    panel.querySelector("[data-tile-content]").innerHTML = await answer.text();
     panel.hidden = false;
+    outline.clearLayers();
+    const heading = panel.querySelector("h1, h2");
+    const box = heading?.dataset.tileBbox?.split(",").map(Number);
+    if (box) {
+      for (const className of ["tile-halo", "tile-outline"]) {
+        L.rectangle([[box[1], box[0]], [box[3], box[2]]], { className, fill: false, color: null, interactive: false, weight: null }).addTo(outline);
+      }
+    }
     panel.scrollIntoView({ block: "nearest" });
-    panel.querySelector("h1, h2")?.focus();
+    heading?.focus({ preventScroll: true });
   }
+  panel.querySelector("[data-close]").addEventListener("click", () => {
+    panel.hidden = true;
+    outline.clearLayers();
+    element.focus();
+  });
   // The level of a click: that of the shape, the chosen one, or the nearest that has tiles.
   function explainPlace(place, zoom) {
     const layer = shown?.layer;
