@@ -63,10 +63,3 @@ def test_area_is_queried_by_source_and_sector(
     assert {*found} == {*by_age, *by_resolution}
     assert list(refused.query_refused(AREA, source="sat", sector=REAR)) == by_resolution
     assert list(refused.query_refused(AREA, source="none", sector=REAR)) == []
-
-
-def test_refusals_are_described() -> None:
-    assert refuse(TILES[0]).describe() == (
-        "imagery of 2025-09-27 refused on 2026-11-01 12:00:00 UTC: too old for active_conflict"
-    )
-    assert "0.6 m/px is outside" in refuse(TILES[0], Gate.RESOLUTION).describe()
