@@ -172,7 +172,6 @@ class DownloadRun:
             self.deps.progress(ListingProgressed(tiles=self.requested))
         self.journal.flush()
         self.marks.flush()
-        self.refusals.flush()
         return estimated_bytes
 
     def _reuse(self, tile: SelectedTile, reused: list[TileId]) -> None:

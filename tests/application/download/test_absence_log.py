@@ -123,7 +123,7 @@ def test_absent_tile_is_requested_each_time_without_a_memory() -> None:
 def test_refused_tiles_are_recorded_with_their_gate(
     area: AbsenceEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusal_log, "_GROUP_TILES", 2)
+    monkeypatch.setattr(refusal_log, "_GROUP_TILES", 3)
     tiles, long_ago = area.provider.tiles, datetime(2020, 1, 1, tzinfo=UTC)
     area.provider.lines[tiles[0]] = {"resolution_m_per_px": 0.3}
     area.provider.lines[tiles[1]] = {"produced_at": long_ago}
