@@ -22,7 +22,7 @@ from support.control_plane import (
 )
 from support.download_operator import wait_until
 from support.provider import RunningProvider
-from support.web_site import RunningSite, give_up_tile, serve_site
+from support.web_site import STORED, RunningSite, give_up_tile, serve_site
 from support.work_operator import fill_sink
 
 from tileferry.application.ports.work import RunFilter
@@ -220,12 +220,13 @@ def test_what_if_is_simulated(site: RunningSite, page: "Page") -> None:
 
 
 PAGES = (
-    *("/map?flight=F7", "/flights", "/flights/F7", "/transfers", "/runs", "/runs/{run}"),
+    *("/flights", "/flights/F7", "/transfers", "/runs", "/runs/{run}"),
     *(
         "/partitions",
         "/partitions?source=axe&customer=acme&query=city",
         "/partitions/{key}",
     ),
+    f"/map/tile?tile={STORED}",
     *("/giveups", "/audit", "/audit/verify", "/audit/replay?about={run}", "/health"),
     "/policies?category=KV_GET&max_attempts=1",
 )
@@ -261,6 +262,13 @@ def test_axe_finds_nothing_on_any_page(
     for path in PAGES:
         page.goto(site.url + path.format(run=run.run_id, key=key))
         violations += find_violations(page)
+    page.goto(f"{site.url}/map?flight=F7")
+    page.locator("#overlay-list summary").click()
+    page.locator("#overlay-list a").first.click()
+    page.locator("[data-tile-panel] h3").first.wait_for()
+    for part in page.locator("details.part summary").all():
+        part.click()
+    violations += find_violations(page)  # everything on the map
     page.goto(f"{site.url}/runs?source=axe")
     page.get_by_role("button", name="Cancel unfinished runs…").click()
     page.get_by_label("Reason").wait_for()
