@@ -36,7 +36,7 @@ def test_absent_tile_shows_when_it_was_absent(client: httpx.Client) -> None:
 
 
 def test_given_up_tile_links_to_its_review(client: httpx.Client, site: RunningSite) -> None:
-    tile = TileId.parse("flight-f9-00000000/14/7/7")
+    tile = TileId.parse("late/14/9753/5600")
     give_up_tile(site.installation, tile, "F9", "blurred")
     page = client.get(f"/map/tile?tile={tile}").text
     assert 'href="/giveups?flight=F9"' in page
