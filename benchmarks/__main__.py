@@ -15,6 +15,8 @@ from benchmarks import (
     download,
     export,
     idempotency,
+    link,
+    memory,
     pages,
     queue,
     retry,
@@ -34,6 +36,8 @@ PARTS: dict[str, Callable[[], Iterator[Ratio]]] = {
     "queue": queue.run,
     "export": export.run,
     "pages": pages.run,
+    "memory": memory.run,
+    "link": link.run,
 }
 REPORT = Path("build/bench.json")
 

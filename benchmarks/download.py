@@ -9,8 +9,6 @@ left to write. Whole commands are compared, start-up included, and the inner loo
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -19,7 +17,6 @@ from logging import getLogger
 
 from attrs import frozen
 
-from benchmarks.cache import MEMORY_KIB_MAX, MEMORY_TILES
 from benchmarks.cache_site import Site, described, opened
 from benchmarks.download_site import (
     BIN,
@@ -266,32 +263,6 @@ def complete_areas(site: Site) -> Ratio:
     )
 
 
-def memory(site: Site) -> Iterator[Ratio]:
-    """Measure the peak memory of a process that downloads tiny tiles."""
-    few, many = peak_kib(site, 1_000), peak_kib(site, MEMORY_TILES)
-    detail = f"{few / 1024:.1f} and {many / 1024:.1f} MiB"
-    yield Ratio(
-        name=f"peak memory of a download: {MEMORY_TILES:,} tiles / 1,000 tiles",
-        ratio=many / few,
-        goal=1.1,
-        detail=detail,
-    )
-    yield Ratio(
-        name=f"peak memory of a download: {MEMORY_TILES:,} tiles / 150 MB",
-        ratio=max(few, many) / MEMORY_KIB_MAX,
-        goal=1.0,
-        detail=detail,
-    )
-
-
-def peak_kib(site: Site, count: int) -> int:
-    """Return the peak of a process of its own."""
-    with site.place() as (folder, url):
-        command = [sys.executable, "-m", "benchmarks.download_memory", str(folder), url, str(count)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # our own module
-    return int(done.stdout)
-
-
 def resolution_gate() -> Ratio:
     """Measure what judging a tile's resolution costs."""
     gate = ResolutionGate(max_m_per_px=2.0)
@@ -335,6 +306,5 @@ def run() -> Iterator[Ratio]:
     yield from inner_loops(site)
     yield from whole_commands(site)
     yield complete_areas(site)
-    yield from memory(site)
     yield resolution_gate()
     yield journal(site)

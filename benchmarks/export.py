@@ -2,8 +2,6 @@
 
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,16 +17,11 @@ TILE_BYTES = 20_480
 ROUNDS = 5
 GOALS = {"pmtiles": 5.0, "mbtiles": 5.0}
 """Each tile is looked up, read, hashed and written, then read and hashed once more."""
-FEW = 1_000
-MANY = 1_000_000 if "SOAK" in os.environ else 100_000
-MEMORY_KIB_MAX = 150 * 1_000_000 // 1024
 
 
 def run() -> Iterator[Ratio]:
-    """Measure time and memory."""
-    site = Site.prepared("export")
-    yield from speed(site)
-    yield from memory(site)
+    """Measure exports to each format."""
+    yield from speed(Site.prepared("export"))
 
 
 def speed(site: Site) -> Iterator[Ratio]:
@@ -58,22 +51,6 @@ def speed(site: Site) -> Iterator[Ratio]:
         )
 
 
-def memory(site: Site) -> Iterator[Ratio]:
-    """Measure the peak memory of a process that exports to PMTiles."""
-    few, many = (_peak_kib(site, count) for count in (FEW, MANY))
-    yield Ratio(
-        name=f"peak memory of an export: {MANY:,} tiles / {FEW:,} tiles",
-        ratio=many / few,
-        goal=1.1,
-        detail=f"{many / 1_000:.0f} MB",
-    )
-    yield Ratio(
-        name=f"peak memory of an export: {MANY:,} tiles / 150 MB",
-        ratio=many / MEMORY_KIB_MAX,
-        goal=1.0,
-    )
-
-
 def _fill(folder: Path, url: str) -> None:
     with opened(folder, url) as cache, cache.group_commit(GroupLimits()) as commit:
         for number in range(TILES):
@@ -89,14 +66,3 @@ def _copy(folder: Path, dest: Path) -> None:
             file.write(segment.read_bytes())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _peak_kib(site: Site, count: int) -> int:
-    with site.place() as (folder, url):
-        _run("benchmarks.cache_memory", str(folder), url, str(count))
-        return int(_run("benchmarks.export_memory", str(folder), url, str(folder / "x.pmtiles")))
-
-
-def _run(*arguments: str) -> str:
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603  # our own

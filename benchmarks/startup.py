@@ -7,7 +7,9 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks.cache_site import Site
+import psycopg
+
+from benchmarks.cache_site import Site, fill_rows
 from benchmarks.harness import Ratio, seconds_per_call
 from benchmarks.processor_time import (
     COMMAND,
@@ -15,6 +17,7 @@ from benchmarks.processor_time import (
     Spent,
     measure_command,
 )
+from benchmarks.queue import FILL, GATE, PAYLOAD
 from tileferry.entrypoints.cli.tree import iter_commands
 
 HELP_GOAL = 6.0
@@ -22,12 +25,17 @@ READ_ONLY_GOAL = 9.0
 NOTHING = [PYTHON, "-c", "pass"]
 READ_ONLY = (
     "runs list",
+    "runs list --json",
+    "runs show bench-00000001",
     "state inspect",
     "queue gates",
     "flight list",
     "cache stats",
+    "cache stats --json",
     "giveups list",
     "audit tail",
+    "audit stats",
+    "policy show",
     "db status",
     "config show",
 )
@@ -60,8 +68,12 @@ def run() -> Iterator[Ratio]:
 
 
 def read_only_commands(site: Site) -> Ratio:
-    """Measure the processor time of commands that only read, with a server that runs."""
+    """Measure the processor time of commands that only read: 20 runs, 100 tiles, a server."""
     with site.place() as (folder, url):
+        fill_rows(url, 100, [])
+        with psycopg.connect(url) as connection:
+            connection.execute(GATE)
+            connection.execute(FILL, {"name": "bench", "payload": PAYLOAD, "count": 20})
         environment = {
             **os.environ,
             "TILEFERRY_DATABASE_URL": url,
