@@ -20,7 +20,6 @@ from tileferry.application.ports.progress import (
     ProgressListener,
     Task,
 )
-from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.audit import (
     GENESIS,
     AuditEvent,
@@ -33,6 +32,7 @@ from tileferry.domain.audit import (
     verify_chain,
 )
 from tileferry.domain.errors import DatabaseError, InvalidValueError, MessagingError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
     DecisionDifference,
     DecisionRecord,
@@ -44,6 +44,9 @@ from tileferry.domain.retry import (
     replay_decision,
 )
 from tileferry.domain.text import format_error
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.application.retries.retries_on_failure import RetriedCalls
 
 PAGE = 1_000
 CLOCK_SKEW = timedelta(hours=1)
@@ -120,7 +123,7 @@ class AuditReader:
     """Reads an audit log for people."""
 
     log: AuditLog
-    retries: RetryManager
+    retries: RetriedCalls
     false_copies: Callable[[], Iterable[int]] | None = None
     """Yields the numbers of entries that are indexed under a value they do not contain."""
     find_waiting: Callable[[], Sequence[OutboxStatus]] = tuple

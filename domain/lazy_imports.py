@@ -40,7 +40,7 @@ def import_on_call(namespace: dict[str, Any]) -> Iterator[None]:
     """Let a module that assembles parts import each class and function when it is called.
 
     Until then the names are bound to placeholders, which annotations can use as well. They are no
-    classes: do not derive from them, and use none with ``isinstance``.
+    classes: do not derive from them, and do not catch or match them.
     """
     homes: dict[str, str] = {}
     with _note_imports(namespace, homes):
@@ -64,6 +64,9 @@ class _Placeholder:
         if name.startswith("_"):  # a library inspects what it is given
             raise AttributeError(name)
         return getattr(self._load(), name)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._load())
 
     def __or__(self, other: object) -> "_Placeholder":
         """Return an annotation such as ``Run | None``."""

@@ -5,13 +5,17 @@ escapes, wrapped into lines or only in part. What is masked is every run of 8 or
 and digits, whatever is between them.
 """
 
-import html
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from string import ascii_lowercase, ascii_uppercase
 
 from attrs import frozen
+
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):
+    from html import unescape
 
 REDACTED = "***"
 GRAM_CHARS = 8
@@ -138,7 +142,7 @@ def _decode_escape(found: "re.Match[str]") -> str:
         return ""
     ((name, value),) = groups.items()
     if name in {"named", "escaped"}:
-        return html.unescape(found[0]) if name == "named" else value
+        return unescape(found[0]) if name == "named" else value
     code = int(value, 10 if name == "decimal" else 16)
     return chr(code) if code < 0x11_0000 else ""  # noqa: PLR2004  # the end of Unicode
 

@@ -7,11 +7,12 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, Remedy
+from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.validation import aware, check_aware, instance, text
 
 with import_on_call(globals()):
+    from tileferry.domain.errors import IllegalTransitionError
     from tileferry.domain.retry import DecisionRecord
 
 

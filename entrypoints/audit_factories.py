@@ -110,10 +110,14 @@ def build_audit_trail(
 def select_audit_log(
     config: Config, postgres: Callable[[], PostgresAuditLog], nats: Callable[[], AuditLog]
 ) -> AuditLog:
-    """Return the log that is read: Postgres, or NATS if events go there and not to Postgres."""
+    """Return the log that is read."""
+    return nats() if is_log_in_nats(config) else postgres()
+
+
+def is_log_in_nats(config: Config) -> bool:
+    """Return whether the log that is read is in NATS: events go there, and not to Postgres."""
     sinks = config.audit.sinks
-    in_nats = SinkName.NATS in sinks and SinkName.POSTGRES not in sinks
-    return nats() if in_nats else postgres()
+    return SinkName.NATS in sinks and SinkName.POSTGRES not in sinks
 
 
 def _open_jsonl_sink(path: Path, closing: ExitStack) -> JsonLinesAuditSink:

@@ -25,13 +25,11 @@ with import_on_call(globals()):
         FileJournalStore,
         FolderBackups,
         LocalInstallationFiles,
-        TileImageFolder,
         find_waiting,
     )
     from tileferry.adapters.http import HttpTileDownloader, HttpTileUploader
     from tileferry.adapters.postgres import (
         PostgresAbsentTiles,
-        PostgresAuditLog,
         PostgresBlobIndex,
         PostgresCacheBindings,
         PostgresCacheLedger,
@@ -40,7 +38,6 @@ with import_on_call(globals()):
         PostgresMapIndex,
         PostgresRefusedTiles,
         PostgresTileMetadataStore,
-        build_reopen_sql,
     )
     from tileferry.adapters.signing import Ed25519KeyFile, Ed25519Keys
     from tileferry.adapters.system import (
@@ -68,7 +65,6 @@ with import_on_call(globals()):
     from tileferry.application.backups import Backups
     from tileferry.application.cache.flight_overlay import FlightOverlays
     from tileferry.application.cache.identity import CacheIdentity
-    from tileferry.application.cache.inventory import CacheInventory
     from tileferry.application.cache.maintenance import CacheMaintenance
     from tileferry.application.cache.map_service import MapService
     from tileferry.application.cache.readiness import ReadinessCheck
@@ -86,7 +82,6 @@ with import_on_call(globals()):
     from tileferry.application.policy_tuning import PolicyTuning
     from tileferry.application.ports import Clock, TileDownloader, TileUploader
     from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-    from tileferry.application.upload.giveups import GiveupReview
     from tileferry.entrypoints.cache_session import CacheSession
     from tileferry.entrypoints.config.policies import build_retry_budget
     from tileferry.entrypoints.reading import ReadingParts
@@ -158,7 +153,7 @@ class Container(containers.DeclarativeContainer):
         journals,
         mark=cache_mark,
     )
-    audit_log = providers.Singleton(PostgresAuditLog, database=control_database)
+    audit_log = reading.provided.audit_log
     local_sinks = providers.Resource(
         audit_factories.open_local_sinks, config, audit_log.provider, clock
     )
@@ -278,7 +273,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         progress=listener,
     )
-    fdr = providers.Resource(factories.open_fdr, cache_root, clock)
+    fdr = reading.provided.fdr
     http_tile_uploader = providers.Factory(
         HttpTileUploader,
         http_client=http_client,
@@ -423,22 +418,6 @@ class Container(containers.DeclarativeContainer):
         logger=work_logger,
         progress=listener,
         deliver_events=audit_trail.provided.deliver,
-    )
-    giveups = providers.Factory(
-        GiveupReview,
-        tiles=reading.provided.tile_inventory,
-        tile_store=tile_store.provider,
-        images=providers.Factory(TileImageFolder, cache_root),
-        fdr_client=fdr,
-        build_reopening_sql=providers.Object(build_reopen_sql),
-    )
-    cache_inventory = providers.Factory(
-        CacheInventory,
-        tiles=metadata_store,
-        ledger=cache_ledger,
-        flights=reading.provided.flights,
-        budget=budget_enforcer.provider,
-        disk=disk,
     )
     cache_maintenance = providers.Factory(
         CacheMaintenance,

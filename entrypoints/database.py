@@ -4,7 +4,6 @@ import logging
 
 from attrs import evolve
 
-from tileferry.domain.errors import DatabaseRefusedError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import DATABASE_POLICY
 from tileferry.entrypoints.config import Config
@@ -13,6 +12,7 @@ with import_on_call(globals()):
     from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
+    from tileferry.domain.errors import DatabaseRefusedError
     from tileferry.domain.health import check_server_settings, describe_weaknesses
     from tileferry.domain.server_settings import ServerSettings
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 with import_on_call(globals()):
     from tileferry.adapters.filesystem import (
         FileCacheMark,
-        FileFdrClient,
         FileJournalStore,
         FlightRecordFile,
         SegmentTileStore,
@@ -38,7 +37,6 @@ with import_on_call(globals()):
         PostgresIdempotencyStore,
     )
     from tileferry.adapters.system import (
-        SystemClock,
         SystemDisk,
         ThreadFetchRunner,
         describe_location,
@@ -166,13 +164,6 @@ def build_fetch_runner(config: Config) -> ThreadFetchRunner:
 def build_pace(config: Config) -> Pace:
     """Return the full pace of requests."""
     return Pace(concurrency_max=config.c11.max_concurrent_requests)
-
-
-def open_fdr(root: Path, clock: SystemClock) -> Iterator[FileFdrClient]:
-    """Open the flight data recorder."""
-    recorder = FileFdrClient(root=root, clock=clock)
-    yield recorder
-    recorder.close()
 
 
 def build_retry_config(config: Config) -> C11RetryConfig:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve
 
-from tileferry.application.ports.work import ALL_KINDS
-from tileferry.domain.errors import CacheLockError, TileManagerError
+from tileferry.domain.errors import TileManagerError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.extras import require_extra
 from tileferry.entrypoints.installation_parts import InstallationParts
-from tileferry.entrypoints.work_factories import KINDS_IN_CACHE
 
 if TYPE_CHECKING:
     from tileferry.entrypoints.metrics import Metrics
@@ -82,6 +80,7 @@ with import_on_call(globals()):
     from tileferry.application.ports.work import WorkReader
     from tileferry.application.upload.giveups import GiveupReview
     from tileferry.domain.audit import AlertChanged
+    from tileferry.domain.errors import CacheLockError
     from tileferry.domain.retry import RetryPolicy
     from tileferry.domain.runs import Run, RunKind, WorkerId
     from tileferry.domain.server_settings import ServerSettings
@@ -89,6 +88,7 @@ with import_on_call(globals()):
     from tileferry.domain.tiles import Area, DownloadRequest, Flight
     from tileferry.domain.tiles.selection import FetchMode
     from tileferry.domain.work import DownloadArea, UploadFlight, Work
+    from tileferry.entrypoints.audit_factories import build_alert_rule, is_log_in_nats
     from tileferry.entrypoints.cache_session import make_folder
     from tileferry.entrypoints.config.policies import (
         NamedPolicy,
@@ -97,7 +97,11 @@ with import_on_call(globals()):
     )
     from tileferry.entrypoints.database import build_embedded_server
     from tileferry.entrypoints.metrics_server import parse_listen, serve_metrics
-    from tileferry.entrypoints.work_factories import build_worker_settings
+    from tileferry.entrypoints.work_factories import (
+        build_worker_settings,
+        select_kinds,
+        uses_cache,
+    )
 
 
 @define
@@ -271,7 +275,7 @@ class Installation(InstallationParts):
     @property
     def cache_inventory(self) -> CacheInventory:
         """Counts what the cache holds."""
-        return self._checked.cache_inventory()
+        return self._checked_reading.cache_inventory
 
     @property
     def flights(self) -> FlightRegister:
@@ -379,7 +383,7 @@ class Installation(InstallationParts):
     @property
     def giveups(self) -> GiveupReview:
         """Lists tiles whose upload was given up, with instructions to reopen them."""
-        return self._checked.giveups()
+        return self._checked_reading.build_giveup_review(lambda: self.tile_store)
 
     # runs and partitions
 
@@ -466,7 +470,11 @@ class Installation(InstallationParts):
     @property
     def audit_reader(self) -> AuditReader:
         """Reads, searches, verifies and replays the audit log."""
-        return self._checked.audit_reader()
+        reading = self._checked_reading
+        observes_calls = self.config.telemetry.opentelemetry or self.metrics is not None
+        if observes_calls or is_log_in_nats(self.config):
+            return self._opened.audit_reader()
+        return reading.build_audit_reader(lambda: self.retry_manager)
 
     def find_waiting_events(self) -> Sequence[OutboxStatus]:
         """Return the outboxes with audit events that their sinks have not taken yet."""
@@ -475,8 +483,10 @@ class Installation(InstallationParts):
 
     def list_alerts(self) -> Sequence[AlertChanged]:
         """Return the alerts on retry rates as of now."""
-        monitor = self._checked.alert_monitor()
-        return monitor.list_current() if monitor.rule.is_active else ()
+        if not build_alert_rule(self.config).is_active:
+            return ()
+        current: Sequence[AlertChanged] = self._checked.alert_monitor().list_current()
+        return current
 
     def check_nats(self) -> str:
         """Return the address of the NATS server; raise unless it is reachable and has JetStream."""
@@ -497,15 +507,17 @@ class Installation(InstallationParts):
         until_idle: bool,
         is_stopping: Callable[[], bool],
         check_stop: Callable[[], None] = lambda: None,
-        kinds: Sequence[RunKind] = ALL_KINDS,
+        kinds: Sequence[RunKind] = (),
         listen: str | None = None,
     ) -> Iterator[Worker]:
-        """Open a worker for runs of the configured source; this thread must run it.
+        """Open a worker for runs of the configured source, by default of all kinds.
 
-        It has an installation of its own, whose calls leave long waits to the queue. ``listen`` is
-        an address for its metrics and health, by default ``telemetry.prometheus_listen``.
+        This thread must run it. It has an installation of its own, whose calls leave long waits to
+        the queue. ``listen`` is an address for its metrics and health, by default
+        ``telemetry.prometheus_listen``.
         """
         self._require_open()
+        kinds = select_kinds(kinds)
         clock = InterruptibleClock(thread=threading.current_thread())
         listen = listen or self.config.telemetry.prometheus_listen
         address, metrics, listener = None, None, self.listener
@@ -519,7 +531,7 @@ class Installation(InstallationParts):
             container = own._checked  # private access within the class
             own.read_server_settings().check_writable()
             make_folder(self.config.partitions.raw_root, setting="partitions.raw_root")
-            if not KINDS_IN_CACHE.isdisjoint(kinds):
+            if uses_cache(kinds):
                 container.cache_identity().check()
             container.provider()  # fail on a bad setting here, before it fails the runs
             if metrics is not None and address is not None:

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from attrs import Attribute, define, field, frozen
-from rich.console import Console
 
 from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.entrypoints.config import Config, load_config
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tileferry.entrypoints.metrics import Metrics
 
 with import_on_call(globals()):
@@ -80,7 +81,7 @@ class InstallationParts:
     """Whether calls belong to queued runs: then long waits are left to the queue."""
     metrics: "Metrics | None" = field(default=None, kw_only=True)
     """The metrics of this process."""
-    log_console: Console | None = field(default=None, kw_only=True)
+    log_console: "Console | None" = field(default=None, kw_only=True)
     """Shows warnings while the configured log file is written; without it, no logging is set up."""
     _reading: ReadingParts = field(init=False, repr=False)
     _built_container: Container | None = field(default=None, init=False, repr=False)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from tileferry.domain.errors import InvalidValueError, NotPermittedError
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.tiles import TileTemplate
 from tileferry.domain.tiles.server_url import ServerUrl
@@ -31,6 +31,7 @@ with import_on_call(globals()):
     from tileferry.adapters.http.wmts_capabilities import WmtsChoice, parse_capabilities
     from tileferry.adapters.system import SystemClock
     from tileferry.application.ports.provider import TileProvider
+    from tileferry.domain.errors import NotPermittedError
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import TileServer
     from tileferry.domain.tiles.tile_server import compute_identity

@@ -1,6 +1,6 @@
 """Factories of runs and partitions: policies, queue, rules and workers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -35,8 +35,15 @@ with import_on_call(globals()):
         build_worker_quarantine_policy,
     )
 
-KINDS_IN_CACHE = frozenset({RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT})
-"""The kinds whose tiles are in the cache; partitions have their own folders."""
+
+def select_kinds(kinds: Sequence[RunKind]) -> Sequence[RunKind]:
+    """Return the kinds of runs that a worker claims: these, or all if there are none."""
+    return kinds or tuple(RunKind)
+
+
+def uses_cache(kinds: Sequence[RunKind]) -> bool:
+    """Return whether runs of these kinds use the cache; partitions have their own folders."""
+    return not {RunKind.DOWNLOAD_AREA, RunKind.UPLOAD_FLIGHT}.isdisjoint(kinds)
 
 
 def build_work_policies(config: Config) -> WorkPolicies:

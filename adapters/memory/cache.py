@@ -9,6 +9,7 @@ from attrs import define, field
 
 from tileferry.adapters.memory.flights import MemoryFlightBook
 from tileferry.adapters.memory.tiles import MemoryTileMetadataStore
+from tileferry.application.ports.inventory import CacheUsage
 from tileferry.domain.errors import CacheLockError
 from tileferry.domain.tiles import (
     KEPT_STATUSES,
@@ -119,6 +120,14 @@ class MemoryCacheLedger:
     def sum_reserved_bytes(self) -> int:
         """Return the total of the reservations."""
         return sum(self._reservations.values())
+
+    def measure_usage(self) -> CacheUsage:
+        """Return the visible tiles and the reservations."""
+        return CacheUsage(
+            tiles=self.tiles.count(),
+            used_bytes=self.sum_used_bytes(),
+            reserved_bytes=self.sum_reserved_bytes(),
+        )
 
     def get_reservations(self) -> dict[str, int]:
         """Return the bytes of each reservation."""

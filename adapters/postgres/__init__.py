@@ -30,11 +30,12 @@ with export_lazily(globals()):
     from tileferry.adapters.postgres.refused_tiles import PostgresRefusedTiles
     from tileferry.adapters.postgres.run_queue import PostgresRunQueue
     from tileferry.adapters.postgres.tile_index import PostgresBlobIndex
-    from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
-    from tileferry.adapters.postgres.tile_metadata import (
-        PostgresTileMetadataStore,
+    from tileferry.adapters.postgres.tile_inventory import (
+        PostgresCacheUsage,
+        PostgresTileInventory,
         build_reopen_sql,
     )
+    from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore
     from tileferry.adapters.postgres.work_reader import PostgresWorkReader
     from tileferry.adapters.postgres.work_store import PostgresWorkStore
 
@@ -47,6 +48,7 @@ __all__ = [
     "PostgresBlobIndex",
     "PostgresCacheBindings",
     "PostgresCacheLedger",
+    "PostgresCacheUsage",
     "PostgresDatabaseCopies",
     "PostgresEnvelopeStore",
     "PostgresFigureReader",

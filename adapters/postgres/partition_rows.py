@@ -5,10 +5,13 @@ from datetime import UTC
 from typing import Any
 
 from tileferry.application.ports.work import PartitionAttempt
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions import Partition, PartitionKey, PartitionStatus, find_verdict
-from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.runs import RunId, VerdictOutcome
 from tileferry.domain.state_machine import Change
+
+with import_on_call(globals()):  # only raw partitions have manifests
+    from tileferry.domain.partitions.manifest import SealedPartition
 
 KEY_COLUMNS = "source, customer_id, query_name, logical_date"
 _STATE = (

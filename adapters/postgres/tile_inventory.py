@@ -3,12 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-from attrs import define
+from attrs import define, frozen
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.tile_rows import metadata_from_row
-from tileferry.application.ports.inventory import TileGroup, TileKey
+from tileferry.application.ports.inventory import CacheUsage, TileGroup, TileKey
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus, build_capture_source
+
+
+def build_reopen_sql(tile_id: TileId) -> str:
+    """Return the statement with which an operator retries a given-up tile. It is never run here."""
+    return (
+        "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; ids are validated
+        f" WHERE source = '{tile_id.source}' AND zoom = {tile_id.zoom} AND x = {tile_id.x}"
+        f" AND y = {tile_id.y} AND voting_status = 'upload_giveup';"
+    )
 
 
 @define(kw_only=True)
@@ -66,6 +75,22 @@ class PostgresTileInventory:
         return {VotingStatus(row.voting_status): row.tiles for row in rows}
 
 
+@frozen(kw_only=True)
+class PostgresCacheUsage:
+    """Measures the cache by one statement; ``PostgresCacheLedger`` decides, and takes locks."""
+
+    database: Database
+
+    def measure_usage(self) -> CacheUsage:
+        """Return the visible tiles and the reservations that have not expired, of one moment."""
+        (row,) = self.database.fetch_rows(_USAGE)
+        return CacheUsage(
+            tiles=row.tiles,
+            used_bytes=int(row.used_bytes),
+            reserved_bytes=int(row.reserved_bytes),
+        )
+
+
 FIRST_ROWS, PAGE_ROWS = 64, 2_000
 _GET = """
     SELECT * FROM tiles
@@ -85,6 +110,14 @@ _COUNT_BY = {
     f" GROUP BY {column} ORDER BY {column}"
     for key, column in ((TileKey.SOURCE, "source"), (TileKey.ZOOM, "zoom"))
 }
+_USAGE = """
+    SELECT count(*) AS tiles, coalesce(sum(byte_length), 0) AS used_bytes,
+        (
+            SELECT coalesce(sum(reserved_bytes), 0) FROM cache_reservations
+            WHERE expires_at > now()
+        ) AS reserved_bytes
+    FROM tiles
+"""
 _COUNT_PENDING = """
     SELECT count(*) FROM tiles WHERE flight_id = %(flight_id)s AND voting_status = 'pending'
 """

@@ -67,15 +67,6 @@ _ID_NAMES = ("source", "zoom", "x", "y")
 _BEFORE_ALL = ("", -1, -1, -1)
 
 
-def build_reopen_sql(tile_id: TileId) -> str:
-    """Return the statement with which an operator retries a given-up tile. It is never run here."""
-    return (
-        "UPDATE tiles SET voting_status = 'pending'"  # noqa: S608  # shown, not run; ids are validated
-        f" WHERE source = '{tile_id.source}' AND zoom = {tile_id.zoom} AND x = {tile_id.x}"
-        f" AND y = {tile_id.y} AND voting_status = 'upload_giveup';"
-    )
-
-
 @define(kw_only=True)
 class PostgresTileMetadataStore(PostgresTileInventory):
     """Stores tiles as rows. Inserts are buffered until ``flush`` writes them as one group."""

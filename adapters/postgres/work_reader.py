@@ -26,8 +26,8 @@ from tileferry.application.ports.work import (
     RunFilter,
     SourceLoad,
 )
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions import Partition, PartitionKey
-from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import (
     QUEUE_BUDGET,
@@ -41,6 +41,9 @@ from tileferry.domain.runs import (
     WorkerId,
     build_newest_attempt,
 )
+
+with import_on_call(globals()):
+    from tileferry.domain.partitions.manifest import SealedPartition
 
 PAGE_ROWS = 1_000
 

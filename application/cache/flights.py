@@ -8,17 +8,21 @@ from attrs import define, frozen
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.flights import FlightBook
 from tileferry.application.ports.inventory import TileCounts
-from tileferry.domain.errors import NotFoundError, ProtectedFlightError, Remedy
+from tileferry.domain.errors import NotFoundError, Remedy
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.tiles import (
     BBox,
     Flight,
     FlightStatus,
     FlightUsage,
     OperatorNote,
-    UploadRequest,
     VotingStatus,
 )
 from tileferry.domain.tiles.flight import check_distances
+
+with import_on_call(globals()):
+    from tileferry.domain.errors import ProtectedFlightError
+    from tileferry.domain.tiles import UploadRequest
 
 
 @frozen(kw_only=True)

@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 
 from attrs import define, frozen
 
-from tileferry.application.cache.budget import CacheBudget
-from tileferry.application.cache.flights import FlightRegister
-from tileferry.application.ports.cache import CacheLedger, DiskSpace
-from tileferry.application.ports.inventory import TileGroup, TileInventory
+from tileferry.application.ports.inventory import TileGroup
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):
+    from tileferry.application.cache.flights import FlightRegister
+    from tileferry.application.ports.cache import DiskSpace
+    from tileferry.application.ports.inventory import CacheUsageReader, TileCounts, TileKey
 
 
 @frozen(kw_only=True)
@@ -27,26 +30,30 @@ class CacheStats:
 class CacheInventory:
     """Counts the contents of a cache."""
 
-    tiles: TileInventory
-    ledger: CacheLedger
+    tiles: TileCounts
+    usage: CacheUsageReader
     flights: FlightRegister
-    budget: Callable[[], CacheBudget]
-    """Opens the cache."""
     disk: DiskSpace
+    budget_bytes: Callable[[], int]
+    """Returns the maximum size of the cache."""
+    free_space_reserve_bytes: Callable[[], int]
+    """Returns how much of the disk must stay free."""
 
     def compute_stats(self) -> CacheStats:
-        budget = self.budget()
-        with self.ledger.begin_transaction() as books:
-            used, reserved = books.sum_used_bytes(), books.sum_reserved_bytes()
+        usage = self.usage.measure_usage()
         return CacheStats(
-            tiles=self.tiles.count(),
-            used_bytes=used,
-            reserved_bytes=reserved,
-            budget_bytes=budget.budget_bytes,
+            tiles=usage.tiles,
+            used_bytes=usage.used_bytes,
+            reserved_bytes=usage.reserved_bytes,
+            budget_bytes=self.budget_bytes(),
             free_disk_bytes=self.disk.free_bytes(),
-            free_space_reserve_bytes=budget.free_space_reserve_bytes,
+            free_space_reserve_bytes=self.free_space_reserve_bytes(),
             pinned_flights=self.flights.list_pinned(),
         )
+
+    def count_by(self, key: TileKey) -> Sequence[TileGroup]:
+        """Return the number and size of the tiles, by source or by zoom level, sorted."""
+        return self.tiles.count_by(key)
 
     def count_by_flight(self) -> list[TileGroup]:
         """Return the tiles of each flight; a shared tile counts for each of its flights."""
@@ -61,5 +68,5 @@ class CacheInventory:
 
     def sum_committed_bytes(self) -> int:
         """Return the total size of stored tiles and reservations."""
-        with self.ledger.begin_transaction() as books:
-            return books.sum_used_bytes() + books.sum_reserved_bytes()
+        usage = self.usage.measure_usage()
+        return usage.used_bytes + usage.reserved_bytes

@@ -23,6 +23,7 @@ from tileferry.application.ports.work import (
     WorkReader,
 )
 from tileferry.domain.errors import NotFoundError, Remedy
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions import (
     Partition,
     PartitionGiveUpReason,
@@ -31,9 +32,11 @@ from tileferry.domain.partitions import (
     find_give_up_reason,
     get_readable_run,
 )
-from tileferry.domain.partitions.manifest import SealedPartition
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET, Run, RunAttempt, RunId, RunProgress, SourceGate
+
+with import_on_call(globals()):
+    from tileferry.domain.partitions.manifest import SealedPartition
 
 _NO_LOAD = SourceLoad(ready=0, waiting=0, under_way=0, next_retry_at=None)
 

@@ -6,7 +6,16 @@ from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
-from tileferry.domain.audit import AlertChanged, AuditEvent, ChainEntry, ChainHead, EventsLost
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.audit import (
+        AlertChanged,
+        AuditEvent,
+        ChainEntry,
+        ChainHead,
+        EventsLost,
+    )
 
 
 @runtime_checkable

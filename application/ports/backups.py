@@ -8,7 +8,10 @@ from typing import Protocol
 
 from attrs import frozen
 
-from tileferry.domain.backups import BackupFile, BackupManifest, DatabaseFacts
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.backups import BackupFile, BackupManifest, DatabaseFacts
 
 
 class BackupContent(Protocol):

@@ -4,8 +4,17 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
-from tileferry.domain.tiles import CachedTile, EvictionResult, PrunedTiles, PruneRule, TileId
-from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import (
+        CachedTile,
+        EvictionResult,
+        PrunedTiles,
+        PruneRule,
+        TileId,
+    )
+    from tileferry.domain.tiles.cache_binding import CacheBinding, CacheId
 
 
 @runtime_checkable

@@ -5,7 +5,15 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
-from tileferry.domain.tiles import BBox, DownloadBatchReport, DownloadRequest, TileSummary
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import (
+        BBox,
+        DownloadBatchReport,
+        DownloadRequest,
+        TileSummary,
+    )
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)

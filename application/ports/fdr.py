@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 PAYLOAD_BYTES_MAX = 16 * 1024
 """Maximum size as canonical JSON. A recorder is for facts, not for content."""
 KIND_CHARS_MAX = 64
+GIVEUP_KIND = "c11.upload.giveup"
+"""The record of a tile whose upload was given up."""
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+", re.ASCII)
 
 

@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tileferry.domain.tiles import Flight, FlightArea, FlightUsage, OperatorNote
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import Flight, FlightArea, FlightUsage, OperatorNote
 
 
 class FlightAreas(Protocol):

@@ -5,9 +5,12 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from tileferry.application.ports.audit import AuditSink
-from tileferry.domain.audit import AuditEvent
-from tileferry.domain.idempotency import IdempotencyRecord
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.application.ports.audit import AuditSink
+    from tileferry.domain.audit import AuditEvent
+    from tileferry.domain.idempotency import IdempotencyRecord
 
 
 class ExpiringRecords(Protocol):

@@ -7,9 +7,12 @@ from typing import Protocol, TypeAlias
 
 from attrs import frozen
 
-from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
-from tileferry.domain.errors import DamagedTileError
-from tileferry.domain.tiles import BlobRef, TileId, TileMetadata, VotingStatus
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):
+    from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
+    from tileferry.domain.errors import DamagedTileError
+    from tileferry.domain.tiles import BlobRef, TileId, TileMetadata, VotingStatus
 
 
 class TileKey(StrEnum):
@@ -26,6 +29,23 @@ class TileGroup:
     name: str
     tiles: int
     size_bytes: int
+
+
+@frozen(kw_only=True)
+class CacheUsage:
+    """The tiles of a cache, and the space that they and the reservations of downloads take."""
+
+    tiles: int
+    used_bytes: int
+    reserved_bytes: int
+
+
+class CacheUsageReader(Protocol):
+    """Measures the space that a cache uses."""
+
+    def measure_usage(self) -> CacheUsage:
+        """Return the visible tiles and the reservations that have not expired, of one moment."""
+        ...
 
 
 class TileCounts(Protocol):

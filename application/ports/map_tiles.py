@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from tileferry.domain.tiles import BlobRef, TileId, TileMetadata
-from tileferry.domain.tiles.map_layer import MapLayer
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import BlobRef, TileId, TileMetadata
+    from tileferry.domain.tiles.map_layer import MapLayer
 
 
 class FoundTile(NamedTuple):

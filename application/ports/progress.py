@@ -10,10 +10,13 @@ from typing import Protocol
 
 from attrs import frozen
 
-from tileferry.application.ports.downloads import TileFate
-from tileferry.domain.retry import HoldRule, Pace, RetryReason
-from tileferry.domain.runs import RunId, RunKind, RunProgress, RunStatus
-from tileferry.domain.tiles import DownloadBatchReport, PerTileStatus, UploadBatchReport
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.application.ports.downloads import TileFate
+    from tileferry.domain.retry import HoldRule, Pace, RetryReason
+    from tileferry.domain.runs import RunId, RunKind, RunProgress, RunStatus
+    from tileferry.domain.tiles import DownloadBatchReport, PerTileStatus, UploadBatchReport
 
 
 @frozen(kw_only=True)

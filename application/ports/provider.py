@@ -6,7 +6,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from attrs import define, frozen
 
-from tileferry.domain.tiles import BBox, ListingPage, TileId, TileValidators
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import BBox, ListingPage, TileId, TileValidators
 
 
 @frozen(kw_only=True)

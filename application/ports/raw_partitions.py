@@ -8,24 +8,27 @@ from typing import NoReturn, Protocol
 
 from attrs import frozen
 
-from tileferry.application.ports.cache import CacheLock
-from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.downloads import SpoolStore, TileDownloader
-from tileferry.application.ports.journal import JournalStore
-from tileferry.application.ports.progress import ProgressListener
-from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.errors import InvalidStateError, InvalidValueError, StorageError
-from tileferry.domain.partitions import PartitionKey
-from tileferry.domain.partitions.manifest import (
-    ManifestEntry,
-    PartitionDamage,
-    PartitionHeader,
-    SealedPartition,
-)
-from tileferry.domain.runs import RunId
-from tileferry.domain.tiles import DownloadBatchReport
-from tileferry.domain.tiles.area import Area
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.validation import is_name
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.application.ports.cache import CacheLock
+    from tileferry.application.ports.clock import Clock
+    from tileferry.application.ports.downloads import SpoolStore, TileDownloader
+    from tileferry.application.ports.journal import JournalStore
+    from tileferry.application.ports.progress import ProgressListener
+    from tileferry.application.ports.tiles import TileCatalogue, TileStore
+    from tileferry.domain.partitions import PartitionKey
+    from tileferry.domain.partitions.manifest import (
+        ManifestEntry,
+        PartitionDamage,
+        PartitionHeader,
+        SealedPartition,
+    )
+    from tileferry.domain.runs import RunId
+    from tileferry.domain.tiles import DownloadBatchReport
+    from tileferry.domain.tiles.area import Area
 
 
 class OpenPartition(Protocol):

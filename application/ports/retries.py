@@ -5,8 +5,11 @@ from typing import Protocol
 
 from attrs import frozen
 
-from tileferry.domain.audit import IdempotencyAction
-from tileferry.domain.retry import Decision, FailedAttempt, Pace, RetryBudget
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.audit import IdempotencyAction
+    from tileferry.domain.retry import Decision, FailedAttempt, Pace, RetryBudget
 
 
 class RetryTokens(Protocol):

@@ -5,22 +5,25 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from tileferry.domain.errors import FreshnessRejectionError
-from tileferry.domain.tiles import (
-    BBox,
-    BlobLocation,
-    BlobRef,
-    FreshnessLabel,
-    FreshnessRule,
-    FreshnessVerdict,
-    NewTile,
-    NewTiles,
-    SectorClass,
-    TileCoverage,
-    TileId,
-    TileMetadata,
-    VotingStatus,
-)
-from tileferry.domain.tiles.refusal import Refusal
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import (
+        BBox,
+        BlobLocation,
+        BlobRef,
+        FreshnessLabel,
+        FreshnessRule,
+        FreshnessVerdict,
+        NewTile,
+        NewTiles,
+        SectorClass,
+        TileCoverage,
+        TileId,
+        TileMetadata,
+        VotingStatus,
+    )
+    from tileferry.domain.tiles.refusal import Refusal
 
 
 @runtime_checkable

@@ -4,16 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
-from tileferry.domain.tiles import (
-    Batch,
-    FlightRecord,
-    PerTileStatus,
-    SignedEnvelope,
-    TileId,
-    TileMetadata,
-    UploadBatchReport,
-    UploadRequest,
-)
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # for annotations
+    from tileferry.domain.tiles import (
+        Batch,
+        FlightRecord,
+        PerTileStatus,
+        SignedEnvelope,
+        TileId,
+        TileMetadata,
+        UploadBatchReport,
+        UploadRequest,
+    )
 
 
 @runtime_checkable

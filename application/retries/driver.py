@@ -20,10 +20,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 from attrs import define, field
 
-from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
-from tileferry.application.ports.retries import RetryTokens
 from tileferry.domain.errors import MisuseError
-from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # only a failure needs them
+    from tileferry.application.ports.clock import AsyncSleep, Clock, Offload
+    from tileferry.application.ports.retries import RetryTokens
+    from tileferry.domain.retry import Classifier, FailedAttempt, GiveUp, RetryLoop, RetryPolicy
 
 Result = TypeVar("Result")
 _NOT_CALLED = object()

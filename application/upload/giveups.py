@@ -5,10 +5,9 @@ from pathlib import PurePath
 
 from attrs import define, frozen
 
-from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.fdr import GIVEUP_KIND, FdrClient
 from tileferry.application.ports.inventory import TileImages, TileInventory
 from tileferry.application.ports.tiles import TileStore
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.errors import InvalidStateError, NotFoundError, Remedy
 from tileferry.domain.tiles import TileId, TileMetadata, VotingStatus
 
@@ -32,7 +31,7 @@ class GiveupReview:
     tiles: TileInventory
     tile_store: Callable[[], TileStore]
     """Opens the cache; listing does not need it."""
-    images: TileImages
+    images: Callable[[], TileImages]
     fdr_client: FdrClient
     build_reopening_sql: Callable[[TileId], str]
 
@@ -58,7 +57,7 @@ class GiveupReview:
 
     def extract_image(self, tile_id: TileId) -> PurePath:
         """Copy a tile's image to a file that a human can open, and return its path."""
-        return self.images.extract(tile_id, self.tile_store().read_tile(tile_id))
+        return self.images().extract(tile_id, self.tile_store().read_tile(tile_id))
 
     def _join_records(self, tiles: Iterable[TileMetadata]) -> Iterator[Giveup]:
         records = {

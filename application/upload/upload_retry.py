@@ -13,7 +13,7 @@ from tileferry.application.audit import (
     report_retry,
 )
 from tileferry.application.ports.clock import Clock
-from tileferry.application.ports.fdr import FdrClient
+from tileferry.application.ports.fdr import GIVEUP_KIND, FdrClient
 from tileferry.application.ports.progress import NULL_LISTENER, ProgressListener
 from tileferry.application.ports.tiles import UploadStatusStore
 from tileferry.application.ports.uploads import TileUploader
@@ -46,9 +46,6 @@ from tileferry.domain.validation import as_float, integer, number
 
 if TYPE_CHECKING:
     from tileferry.domain.canonical import JsonValue
-
-
-GIVEUP_KIND = "c11.upload.giveup"
 
 
 @frozen(kw_only=True)

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen, validators
 
-from tileferry.domain.errors import ConfirmationNeededError, NoRawPartitionError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions.partition import Partition, PartitionStatus
-from tileferry.domain.retry import (
-    DEADLINE_S_MAX,
-    PARTITION_POLICY,
-    DecisionRecord,
-    Failure,
-    Retryable,
-    RetryAt,
-    RetryPolicy,
-    compute_jittered_delay,
-    decide,
-)
+from tileferry.domain.retry import DEADLINE_S_MAX, PARTITION_POLICY, Retryable, RetryPolicy
 from tileferry.domain.validation import check_aware, check_duration, format_field_name, integer
+
+with import_on_call(globals()):  # not needed to list partitions
+    from tileferry.domain.errors import ConfirmationNeededError, NoRawPartitionError
+    from tileferry.domain.retry import (
+        DecisionRecord,
+        Failure,
+        RetryAt,
+        compute_jittered_delay,
+        decide,
+    )
 
 if TYPE_CHECKING:
     from attrs import Attribute

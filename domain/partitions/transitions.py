@@ -6,7 +6,8 @@ from typing import Any, assert_never
 
 from attrs import evolve
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidStateError
+from tileferry.domain.errors import InvalidStateError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions.partition import Partition, PartitionKey, PartitionStatus
 from tileferry.domain.partitions.retry_rules import (
     NO_AGE_LIMIT,
@@ -16,9 +17,13 @@ from tileferry.domain.partitions.retry_rules import (
     find_terminal_reason,
     sum_automatic_waits,
 )
-from tileferry.domain.retry import PARTITION_POLICY, DecisionRecord, RetryPolicy
+from tileferry.domain.retry import PARTITION_POLICY, RetryPolicy
 from tileferry.domain.runs import Run, RunId, RunStatus, Verdict, VerdictOutcome, is_permanent
 from tileferry.domain.state_machine import Actor, Change, Transition
+
+with import_on_call(globals()):
+    from tileferry.domain.errors import IllegalTransitionError
+    from tileferry.domain.retry import DecisionRecord
 
 _PENDING, _SUCCESS, _FAILED = (
     PartitionStatus.PENDING,

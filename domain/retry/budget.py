@@ -87,3 +87,13 @@ class RetryBudget:
 
     def _with(self, tokens: float, *, updated_s: float) -> "RetryBudget":
         return evolve(self, tokens=min(tokens, self.capacity), updated_s=updated_s)
+
+
+QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_success=0.1, refill_per_s=1.0)
+"""The default retry budget of one source, shared by all workers.
+
+Each retry of a failed run costs one token. The refill keeps a queue moving that contains only
+retries; without one, a line whose head needs a token would never move again. A run costs nothing
+if it is new, was rescued from a lost worker, was returned, was retried by an operator, or waited
+because its source asked for it. None of these adds load that the source did not have before.
+"""

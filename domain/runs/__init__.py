@@ -3,6 +3,7 @@
 from tileferry.domain.lazy_imports import export_lazily
 
 with export_lazily(globals()):
+    from tileferry.domain.retry.budget import QUEUE_BUDGET
     from tileferry.domain.runs.attempts import (
         AttemptOutcome,
         RunAttempt,
@@ -27,7 +28,6 @@ with export_lazily(globals()):
     from tileferry.domain.runs.progress import RunProgress
     from tileferry.domain.runs.queue import (
         ADMIT_MAX,
-        QUEUE_BUDGET,
         SourceGate,
         admit_due_retries,
         compute_wait_s,

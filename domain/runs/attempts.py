@@ -6,11 +6,14 @@ from enum import StrEnum
 from attrs import field, frozen, validators
 
 from tileferry.domain.errors import InvalidStateError
-from tileferry.domain.retry import RetryAt
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.runs.run import Run, RunId, RunStatus, WorkerId
 from tileferry.domain.runs.transitions import CANCEL, RECORD_ERROR, RELEASE, RESCUE
 from tileferry.domain.state_machine import Change
 from tileferry.domain.validation import aware, instance, integer, name, number, text
+
+with import_on_call(globals()):  # not needed to list runs
+    from tileferry.domain.retry import RetryAt
 
 
 class AttemptOutcome(StrEnum):

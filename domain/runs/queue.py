@@ -6,17 +6,19 @@ from types import MappingProxyType
 
 from attrs import evolve, field, frozen, validators
 
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
     RUN_POLICY,
     ErrorClass,
     RateLimited,
-    RetryBudget,
     RetryPolicy,
-    cap_retry_after,
 )
 from tileferry.domain.runs.run import Run, RunId, RunKind, RunPriority, RunStatus, is_due
 from tileferry.domain.runs.transitions import is_lease_expired
 from tileferry.domain.validation import aware, check_aware, name
+
+with import_on_call(globals()):  # not needed to list runs
+    from tileferry.domain.retry import cap_retry_after
 
 
 @frozen(kw_only=True)
@@ -105,14 +107,6 @@ def take_batch(
     return batch
 
 
-QUEUE_BUDGET = RetryBudget(capacity=100.0, earned_per_success=0.1, refill_per_s=1.0)
-"""The default retry budget of one source, shared by all workers.
-
-Each retry of a failed run costs one token. The refill keeps a queue moving that contains only
-retries; without one, a line whose head needs a token would never move again. A run costs nothing
-if it is new, was rescued from a lost worker, was returned, was retried by an operator, or waited
-because its source asked for it. None of these adds load that the source did not have before.
-"""
 ADMIT_MAX = 1_000
 """The maximum number of due retries that join the line of their source at a time.
 

@@ -7,7 +7,8 @@ from typing import assert_never
 from attrs import evolve
 
 from tileferry.domain.canonical import JsonValue
-from tileferry.domain.errors import IllegalTransitionError, Remedy
+from tileferry.domain.errors import Remedy
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.runs.run import (
     Run,
     RunId,
@@ -23,6 +24,9 @@ from tileferry.domain.runs.run import (
 from tileferry.domain.state_machine import Actor, Change, Transition
 from tileferry.domain.text import format_utc
 from tileferry.domain.validation import check_aware, check_duration
+
+with import_on_call(globals()):
+    from tileferry.domain.errors import IllegalTransitionError
 
 SUBMIT = Transition(
     name="submit",

@@ -6,13 +6,16 @@ from enum import StrEnum
 
 from attrs import field, frozen, validators
 
-from tileferry.domain.errors import FarAreaError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.tiles.area import Area
 from tileferry.domain.tiles.bbox import BBox
 from tileferry.domain.tiles.coverage import TileCoverage
 from tileferry.domain.tiles.place import describe_place, measure_gap_km
 from tileferry.domain.tiles.tile_id import TileId, check_source
 from tileferry.domain.validation import aware, instance, integer, name
+
+with import_on_call(globals()):
+    from tileferry.domain.errors import FarAreaError
 
 FAR_KM = 500.0
 """An area this far from the flight's others is more often a typing mistake than a plan."""

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 
 from attrs import field, frozen
 
 from tileferry.domain.addresses import PORT_MAX, is_host, is_loopback
 from tileferry.domain.errors import InvalidValueError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.redaction import redact_likely_keys
 from tileferry.domain.validation import NAME_CHARS_MAX, is_name
+
+with import_on_call(globals()):
+    from hashlib import sha256
 
 KEY_PLACE = "{api_key}"
 HIDDEN_KEY = "***"

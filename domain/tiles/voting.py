@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from tileferry.domain.errors import IllegalTransitionError, InvalidValueError, Remedy
+from tileferry.domain.errors import InvalidValueError, Remedy
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.tiles.tile_id import TileId
+
+with import_on_call(globals()):
+    from tileferry.domain.errors import IllegalTransitionError
 
 MAX_PER_TILE_ATTEMPTS = 5
 

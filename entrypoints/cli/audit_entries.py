@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import evolve, frozen
-from rich.console import Group, RenderableType
-from rich.text import Text
 
-from tileferry.application.audit_reader import DecodedEntry
 from tileferry.domain.audit import (
     AlertChanged,
     AuditEvent,
@@ -21,18 +18,27 @@ from tileferry.domain.audit import (
     StateChanged,
     TileGivenUp,
 )
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
-    BackoffKind,
     Decision,
     DecisionRecord,
     GiveUp,
     RateLimited,
-    RetryPolicy,
     RetryReason,
     UnreplayableDecision,
 )
 from tileferry.domain.text import format_utc, printable
-from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration
+from tileferry.entrypoints.cli.formatting import (
+    describe_policy,
+    format_clock_time,
+    format_duration,
+)
+
+with import_on_call(globals()):
+    from rich.console import Group, RenderableType
+    from rich.text import Text
+
+    from tileferry.application.audit_reader import DecodedEntry
 
 
 @frozen
@@ -271,20 +277,6 @@ def _describe_failure(record: DecisionRecord) -> str:
         parts.append(f"budget {failure.budget_tokens:g}")
     parts.append(f"key {printable(failure.key, limit=40)}")
     return ", ".join(parts)
-
-
-def describe_policy(policy: RetryPolicy) -> str:
-    """Return the limits of a policy on one line."""
-    power = policy.backoff is BackoffKind.POWER
-    growth = "to the power" if power else f"x{policy.backoff_multiplier:g}"
-    jitter = f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "no jitter"
-    deadline = (
-        "" if policy.deadline_s is None else f", deadline {format_duration(policy.deadline_s)}"
-    )
-    return (
-        f"{policy.max_attempts} attempts, {format_duration(policy.base_delay)} {growth}"
-        f" up to {format_duration(policy.max_delay)}, {jitter}{deadline}"
-    )
 
 
 def describe_decision(decision: Decision, *, exactly: bool = False) -> str:

@@ -3,10 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from tileferry.application.audit_reader import AuditVerification
 from tileferry.application.ports.audit import OutboxStatus
 from tileferry.domain.audit import (
@@ -16,11 +12,18 @@ from tileferry.domain.audit import (
     EventsLost,
     RetryAlert,
 )
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.text import format_utc, printable
 from tileferry.entrypoints.cli.audit_entries import describe_gap, shorten_category
 from tileferry.entrypoints.cli.formatting import format_clock_time, format_duration, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
-from tileferry.entrypoints.cli.tables import FittingTable
+
+with import_on_call(globals()):
+    from rich.console import Console, Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from tileferry.entrypoints.cli.tables import FittingTable
 
 # verify
 

@@ -96,7 +96,8 @@ def plan_command(
         stderr,
         stdout,
     )
-    from tileferry.entrypoints.cli.partition_options import check_name, parse_days
+    from tileferry.entrypoints.cli.parsing import check_name
+    from tileferry.entrypoints.cli.partition_options import parse_days
 
     check_name(source, "--source")
     check_name(customer_id, "--customer-id")

@@ -51,7 +51,6 @@ def stats_command(
         print_json,
         stdout,
     )
-    from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
 
     with open_installation(config) as installation:
         stats = installation.compute_cache_stats()
@@ -59,7 +58,7 @@ def stats_command(
         if by == "flight":
             groups = installation.cache_inventory.count_by_flight()
         else:
-            groups = [] if by is None else [*installation.tile_inventory.count_by(TileKey(by))]
+            groups = [] if by is None else [*installation.cache_inventory.count_by(TileKey(by))]
     if json:
         grouped = None if by is None else [asdict(group) for group in groups]
         print_json("tileferry.cache.stats.v1", {**body, "by": by, "groups": grouped})
@@ -73,6 +72,8 @@ def stats_command(
     shown["pinned flights"] = ", ".join(stats.pinned_flights) or "none"
     stdout.print(build_facts_table("Cache", shown))
     if by is not None:
+        from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
+
         columns = [
             FittedColumn(by, [printable(group.name) for group in groups]),
             FittedColumn("tiles", [f"{group.tiles:,}" for group in groups], right=True),

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.table import Table
-
 from tileferry.domain.errors import RateLimitedError, SatelliteProviderError
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.text import format_bytes, format_utc
 from tileferry.domain.tiles import DownloadBatchReport, DownloadOutcome, DownloadRequest
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.cli.formatting import format_duration
 from tileferry.entrypoints.cli.output import build_facts_table
 from tileferry.entrypoints.cli.transfer_progress import DownloadProgress
+
+with import_on_call(globals()):
+    from rich.table import Table
 
 _OUTCOMES = {
     DownloadOutcome.SUCCESS: "done",

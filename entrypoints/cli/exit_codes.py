@@ -2,35 +2,38 @@
 
 from enum import IntEnum
 
-from tileferry.domain.errors import (
-    AlreadyThereError,
-    ArchiveError,
-    BackupError,
-    CacheBudgetExceededError,
-    CacheLockError,
-    ConfirmationNeededError,
-    DatabaseRefusedError,
-    FarAreaError,
-    FlightStateNotOnGroundError,
-    ForeignCacheError,
-    IllegalTransitionError,
-    IncompleteWorkError,
-    InvalidStateError,
-    InvalidValueError,
-    LeaseLostError,
-    MisuseError,
-    NoRawPartitionError,
-    NotFoundError,
-    NothingToResumeError,
-    NotPermittedError,
-    PlanDriftedError,
-    ProtectedFlightError,
-    RateLimitedError,
-    SatelliteProviderError,
-    TileManagerError,
-    UndatedImageryError,
-    WorkInProgressError,
-)
+from tileferry.domain.lazy_imports import import_on_call
+
+with import_on_call(globals()):  # only a failure needs them
+    from tileferry.domain.errors import (
+        AlreadyThereError,
+        ArchiveError,
+        BackupError,
+        CacheBudgetExceededError,
+        CacheLockError,
+        ConfirmationNeededError,
+        DatabaseRefusedError,
+        FarAreaError,
+        FlightStateNotOnGroundError,
+        ForeignCacheError,
+        IllegalTransitionError,
+        IncompleteWorkError,
+        InvalidStateError,
+        InvalidValueError,
+        LeaseLostError,
+        MisuseError,
+        NoRawPartitionError,
+        NotFoundError,
+        NothingToResumeError,
+        NotPermittedError,
+        PlanDriftedError,
+        ProtectedFlightError,
+        RateLimitedError,
+        SatelliteProviderError,
+        TileManagerError,
+        UndatedImageryError,
+        WorkInProgressError,
+    )
 
 
 class ExitCode(IntEnum):

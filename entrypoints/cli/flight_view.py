@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
 from tileferry.application.cache.flights import FlightSummary
-from tileferry.application.cache.readiness import FlightVerdict, ReadinessReport
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import BBox, Flight, FlightStatus
 from tileferry.domain.tiles.flight import describe_location, find_distance_km
 from tileferry.domain.tiles.place import describe_place, find_centre, measure_size_km
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
-from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
+
+with import_on_call(globals()):
+    from rich.table import Table
+
+    from tileferry.application.cache.readiness import FlightVerdict, ReadinessReport
+    from tileferry.entrypoints.cli.tables import FittedColumn, build_fitted_table
 
 _DIGITS = 5  # of degrees: about a metre
 

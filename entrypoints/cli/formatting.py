@@ -1,5 +1,5 @@
-"""Formats records for scripts (fields by name, times in UTC, keys as text), and durations and times
-for people.
+"""Formats records for scripts (fields by name, times in UTC, keys as text), and durations,
+times and policies for people.
 """
 
 from datetime import UTC, date, datetime
@@ -9,6 +9,7 @@ from typing import Any
 from attrs import AttrsInstance, fields
 
 from tileferry.domain.partitions import Partition, PartitionKey
+from tileferry.domain.retry import BackoffKind, RetryPolicy
 from tileferry.domain.text import format_utc
 from tileferry.domain.tiles import BBox
 
@@ -76,3 +77,17 @@ def format_relative_time(moment: datetime, now: datetime) -> str:
     away_s = (moment - now).total_seconds()
     far = f"in {format_duration(away_s)}" if away_s > 0 else f"{format_duration(-away_s)} ago"
     return f"{format_utc(moment)} ({far})"
+
+
+def describe_policy(policy: RetryPolicy) -> str:
+    """Return the limits of a policy on one line."""
+    power = policy.backoff is BackoffKind.POWER
+    growth = "to the power" if power else f"x{policy.backoff_multiplier:g}"
+    jitter = f"±{policy.jitter_factor:.0%}" if policy.jitter_enabled else "no jitter"
+    deadline = (
+        "" if policy.deadline_s is None else f", deadline {format_duration(policy.deadline_s)}"
+    )
+    return (
+        f"{policy.max_attempts} attempts, {format_duration(policy.base_delay)} {growth}"
+        f" up to {format_duration(policy.max_delay)}, {jitter}{deadline}"
+    )

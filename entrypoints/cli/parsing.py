@@ -1,4 +1,4 @@
-"""Parses option values: times, durations and rates."""
+"""Parses option values: times, durations, rates and names."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -7,7 +7,7 @@ from attrs import evolve
 
 from tileferry.domain.audit import AlertThresholds
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.validation import DURATION_MAX, parse_date, parse_datetime
+from tileferry.domain.validation import DURATION_MAX, is_name, parse_date, parse_datetime
 
 # times and durations
 
@@ -149,3 +149,12 @@ def parse_alert_rate(text: str) -> AlertThresholds:
             problem="is not a rate",
             remedy="use retries per minute, such as 10/min",
         ) from None
+
+
+# names
+
+
+def check_name(value: str | None, given_as: str) -> None:
+    """Check that a value is a valid name of a source, customer, query or run."""
+    if value is not None and not is_name(value):
+        raise InvalidValueError(field=given_as, value=value, problem="is not a plain name")

@@ -14,9 +14,9 @@ from tileferry.application.ports.work import PartitionFilter
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.partitions import LARGE_RANGE, PartitionKey, PartitionStatus
 from tileferry.domain.text import printable
-from tileferry.domain.validation import is_name, is_unicode
+from tileferry.domain.validation import is_unicode
 from tileferry.entrypoints.cli.output import blame_option, stderr
-from tileferry.entrypoints.cli.parsing import parse_day
+from tileferry.entrypoints.cli.parsing import check_name, parse_day
 
 if TYPE_CHECKING:
     from tileferry.application.control.partition_control import OperatorOverride
@@ -94,12 +94,6 @@ def parse_days(first: str | None, last: str | None) -> tuple[date | None, date |
     if begin is not None and end is not None and begin > end:
         raise InvalidValueError(field="--from", value=first, problem=f"is after --to, {end}")
     return begin, end
-
-
-def check_name(value: str | None, given_as: str) -> None:
-    """Check that a value is a valid name of a source, customer, query or run."""
-    if value is not None and not is_name(value):
-        raise InvalidValueError(field=given_as, value=value, problem="is not a plain name")
 
 
 def get_operator_name() -> str:

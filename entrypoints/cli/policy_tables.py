@@ -2,12 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from tileferry.application.policy_tuning import PolicySimulation
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import (
     BackoffKind,
     ErrorClass,
@@ -15,15 +10,18 @@ from tileferry.domain.retry import (
     Retryable,
     RetryCategory,
     RetryPolicy,
-    RetrySchedule,
-    ScheduledWait,
-    WhatIfSummary,
-    build_schedule,
 )
-from tileferry.entrypoints.cli.audit_entries import describe_policy
-from tileferry.entrypoints.cli.formatting import format_duration
-from tileferry.entrypoints.cli.tables import FittingTable
+from tileferry.entrypoints.cli.formatting import describe_policy, format_duration
 from tileferry.entrypoints.config.policies import NamedPolicy
+
+with import_on_call(globals()):
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from tileferry.application.policy_tuning import PolicySimulation
+    from tileferry.domain.retry import RetrySchedule, ScheduledWait, WhatIfSummary, build_schedule
+    from tileferry.entrypoints.cli.tables import FittingTable
 
 _WAITS_SHOWN_MAX = 12
 _BUDGETED = {"DOWNLOAD", RetryCategory.API_REQUEST.name, RetryCategory.API_VALIDATION.name}
@@ -31,6 +29,8 @@ _BUDGETED = {"DOWNLOAD", RetryCategory.API_REQUEST.name, RetryCategory.API_VALID
 
 
 def _build_table(title: str | None, *, drop: Sequence[str] = ()) -> Table:
+    from rich import box
+
     return FittingTable(
         drop=drop,
         title=title,

@@ -219,7 +219,7 @@ def describe_history(one: "PolicyHistory") -> "Iterator[str]":
 
 def describe_proposal(one: "PolicyHistory") -> "Iterator[str]":
     """Yield the proposed changes with their reasons."""
-    from tileferry.entrypoints.cli.audit_entries import describe_policy
+    from tileferry.entrypoints.cli.formatting import describe_policy
 
     for change in one.report.changes:
         yield f"{change.field_name}: {change.before:g} → {change.after:g}; {change.reason}."

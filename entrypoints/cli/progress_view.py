@@ -28,7 +28,7 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.domain.retry import Pace
 from tileferry.domain.text import printable
-from tileferry.entrypoints.cli.output import stderr
+from tileferry.entrypoints.cli.consoles import stderr
 from tileferry.entrypoints.cli.signals import StopSignals
 
 SILENT_S = 1.0

@@ -159,7 +159,7 @@ def build_filter(
     """Return what options select."""
     from tileferry.application.ports.work import RunFilter
     from tileferry.domain.runs import RunKind, RunStatus
-    from tileferry.entrypoints.cli.partition_options import check_name
+    from tileferry.entrypoints.cli.parsing import check_name
 
     check_name(source, "--source")
     return RunFilter(

@@ -1,6 +1,6 @@
 """Tables that fit the terminal: they drop columns on a narrow one, and never cut a value."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -11,9 +11,13 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from tileferry.domain.text import printable
+from tileferry.entrypoints.cli.consoles import stdout
+
 FOLDED_CHARS_MIN = 12
 """A column whose cells fold is not made narrower than this before another one is dropped."""
 _WIDE = 10_000
+_REFUSALS_MAX = 20
 
 
 class FittingTable(Table):
@@ -106,6 +110,41 @@ def build_fitted_table(columns: Sequence[FittedColumn], *, total_last: bool = Fa
     for number, row in enumerate(rows, start=1):
         table.add_row(*map(Text, row), end_section=total_last and number == len(rows) - 1)
     return table
+
+
+def build_facts_table(title: str, rows: Mapping[str, object]) -> Table:
+    """Return a table of names and values."""
+    title = printable(title)  # it may come from a file
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE)
+    table.min_width = len(title)  # otherwise it would wrap
+    table.show_header = False
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, Text(str(value)))  # Text, so that brackets are not read as markup
+    return table
+
+
+def print_refusals(
+    what: str, why: str, refusals: Sequence[tuple[str, str]], *, count: int | None = None
+) -> None:
+    """Print the first refused items with their reasons.
+
+    Only some of very many are kept; then ``count`` is their full number.
+    """
+    if not refusals:
+        return
+    table = FittingTable(box=box.SIMPLE)
+    table.add_column(what, overflow="fold")
+    table.add_column(why, overflow="fold")
+    for refused, reason in refusals[:_REFUSALS_MAX]:
+        table.add_row(Text(refused), Text(reason))
+    stdout.print(table)
+    kept = len(refusals)
+    total = kept if count is None else count
+    if total > _REFUSALS_MAX:
+        those = "them all" if total == kept else f"the first {kept:,}"
+        stdout.print(f"… and {total - _REFUSALS_MAX:,} more; --json has {those}.")
 
 
 def _measure(column: Column, console: Console, options: ConsoleOptions) -> tuple[int, int]:

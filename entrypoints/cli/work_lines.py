@@ -5,11 +5,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
+from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.partitions import Partition, PartitionGiveUpReason, PartitionStatus
 from tileferry.domain.runs import (
     AttemptOutcome,
@@ -27,6 +23,12 @@ from tileferry.entrypoints.cli.formatting import (
     format_relative_time,
 )
 from tileferry.entrypoints.cli.output import build_facts_table, stdout
+
+with import_on_call(globals()):
+    from rich.console import Group, RenderableType
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
 
 if TYPE_CHECKING:
     from tileferry.application.audit_reader import DecodedEntry

@@ -82,7 +82,6 @@ def worker_command(
     lease lost, start it again; 7 could not start; 130 the run was returned to the queue, or a
     second signal stopped the worker.
     """
-    from tileferry.application.ports.work import ALL_KINDS
     from tileferry.domain.runs import RunKind, RunStatus
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
@@ -112,7 +111,7 @@ def worker_command(
                 until_idle=until_idle,
                 is_stopping=drain.is_stopping,
                 check_stop=drain.check,
-                kinds=[RunKind(one) for one in kind or ()] or ALL_KINDS,
+                kinds=[RunKind(one) for one in kind or ()],
                 listen=listen,
             ) as worker,
             readiness,

@@ -8,8 +8,7 @@ from starlette.responses import Response
 from tileferry.application.policy_tuning import PolicyHistory, PolicySimulation
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.retry import ErrorClass, build_schedule
-from tileferry.entrypoints.cli.audit_entries import describe_policy
-from tileferry.entrypoints.cli.formatting import format_duration
+from tileferry.entrypoints.cli.formatting import describe_policy, format_duration
 from tileferry.entrypoints.cli.parsing import parse_since
 from tileferry.entrypoints.cli.policy import parse_error_class
 from tileferry.entrypoints.cli.policy_tables import (

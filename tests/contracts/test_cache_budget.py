@@ -7,8 +7,9 @@ import pytest
 from attrs import evolve
 from support.cache_env import MUCH, NOTE, TILE, CacheEnv, FakeDisk
 
-from tileferry.adapters.postgres import Database, PostgresCacheLedger
+from tileferry.adapters.postgres import Database, PostgresCacheLedger, PostgresCacheUsage
 from tileferry.application.ports import CacheBudgetEnforcer
+from tileferry.application.ports.inventory import CacheUsage
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import VotingStatus
 
@@ -25,6 +26,15 @@ def test_request_that_fits_is_reserved_without_eviction(cache_env: CacheEnv) -> 
     with cache_env.ledger.begin_transaction() as books:
         assert (books.sum_used_bytes(), books.sum_reserved_bytes()) == (200, 800)
     assert cache_env.visible_columns() == [1, 2]
+
+
+def test_usage_is_the_tiles_and_the_reservations_of_all(cache_env: CacheEnv) -> None:
+    assert cache_env.usage.measure_usage() == CacheUsage(tiles=0, used_bytes=0, reserved_bytes=0)
+    cache_env.fill(1, 2)
+    cache_env.budget(1_000).reserve_headroom(300)
+    cache_env.budget(1_000, "other").reserve_headroom(400)
+    found = cache_env.usage.measure_usage()
+    assert found == CacheUsage(tiles=2, used_bytes=200, reserved_bytes=700)
 
 
 def test_least_recently_used_tiles_are_evicted_as_needed(cache_env: CacheEnv) -> None:
@@ -143,6 +153,7 @@ def test_reservation_of_dead_process_expires(database: Database) -> None:
     ledger = PostgresCacheLedger(database=database, lapse_after=timedelta(microseconds=1))
     with ledger.begin_transaction() as books:
         books.reserve("dead", 10**9)
+    assert PostgresCacheUsage(database=database).measure_usage().reserved_bytes == 0
     with ledger.begin_transaction() as books:
         assert books.sum_reserved_bytes() == 0
 

@@ -51,6 +51,12 @@ def test_placeholder_offers_public_attributes_only() -> None:
     assert not hasattr(namespace["JSONDecoder"], "_private")
 
 
+def test_instances_are_recognized_by_their_placeholder() -> None:
+    part = execute("from json import JSONDecoder", import_on_call)["JSONDecoder"]
+    assert isinstance(json.JSONDecoder(), part)
+    assert not isinstance("text", part)
+
+
 def test_placeholder_can_be_part_of_an_annotation() -> None:
     part = execute("from json import JSONDecoder", import_on_call)["JSONDecoder"]
     assert (part | None) is part

@@ -23,8 +23,8 @@ from powerloss.site import (
 from tileferry.adapters.filesystem import FileFdrClient, FileJournalStore
 from tileferry.adapters.postgres import PostgresEnvelopeStore, PostgresTileMetadataStore
 from tileferry.adapters.system import SystemClock
+from tileferry.application.ports.fdr import GIVEUP_KIND
 from tileferry.application.ports.work import RunFilter
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.audit import StateChanged
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.retry import RetryCategory

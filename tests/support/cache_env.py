@@ -16,12 +16,14 @@ from tileferry.adapters.postgres import (
     Database,
     PostgresAuditLog,
     PostgresCacheLedger,
+    PostgresCacheUsage,
     PostgresFlightBook,
     PostgresTileMetadataStore,
 )
 from tileferry.application import CacheBudget
 from tileferry.application.ports import CacheLedger, TileMetadataStore
 from tileferry.application.ports.flights import FlightBook
+from tileferry.application.ports.inventory import CacheUsageReader
 from tileferry.domain.audit import AuditEvent, StateChanged
 from tileferry.domain.audit.events import event_from_bytes
 from tileferry.domain.tiles import (
@@ -63,6 +65,7 @@ class CacheEnv:
     ledger: CacheLedger
     flights: FlightBook
     clock: ManualClock
+    usage: CacheUsageReader
 
     def fill(self, *xs: int, size: int = 100, at_once: bool = False, **changes: Any) -> None:
         """Store tiles one after the other, so that each was used later than the one before."""
@@ -129,11 +132,13 @@ def create_memory_cache_env() -> CacheEnv:
     clock = ManualClock(NOW.timestamp())
     rows = MemoryTileMetadataStore(clock=clock)
     flights = MemoryFlightBook(tiles=rows, clock=clock)
-    return CacheEnv(rows, MemoryCacheLedger(tiles=rows, flights=flights), flights, clock)
+    ledger = MemoryCacheLedger(tiles=rows, flights=flights)
+    return CacheEnv(rows, ledger, flights, clock, ledger)
 
 
 def create_postgres_cache_env(database: Database) -> CacheEnv:
     clock = ManualClock(NOW.timestamp())
     rows = PostgresTileMetadataStore(database=database, clock=clock)
     ledger = PostgresCacheLedger(database=database)
-    return CacheEnv(rows, ledger, PostgresFlightBook(database=database), clock)
+    usage = PostgresCacheUsage(database=database)
+    return CacheEnv(rows, ledger, PostgresFlightBook(database=database), clock, usage)

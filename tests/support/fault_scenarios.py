@@ -23,7 +23,7 @@ from support.segments import list_damages
 from tileferry.adapters.filesystem import FileFdrClient, FileJournalStore, SegmentTileStore
 from tileferry.adapters.postgres import Database, PostgresBlobIndex
 from tileferry.adapters.system import SystemClock
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
+from tileferry.application.ports.fdr import GIVEUP_KIND
 from tileferry.domain.partitions import PartitionKey
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import BBox, SectorClass, TileId, TileSet, build_capture_source

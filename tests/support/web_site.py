@@ -17,7 +17,7 @@ from PIL import Image
 from support.provider import API_KEY, RunningProvider
 from tileferry.adapters.postgres import Database, PostgresAbsentTiles
 from tileferry.application.ports import TileMetadataStore
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
+from tileferry.application.ports.fdr import GIVEUP_KIND
 from tileferry.domain.tiles import (
     Area,
     BBox,

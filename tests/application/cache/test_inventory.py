@@ -13,7 +13,7 @@ from tileferry.adapters.memory import (
 from tileferry.application import CacheBudget
 from tileferry.application.cache.flights import FlightRegister
 from tileferry.application.cache.inventory import CacheInventory, CacheStats
-from tileferry.application.ports.inventory import TileGroup
+from tileferry.application.ports.inventory import TileGroup, TileKey
 from tileferry.domain.tiles import BlobRef, NewTile, OperatorNote, SectorClass, TileId
 
 
@@ -56,7 +56,12 @@ def inventory() -> CacheInventory:
     )
     budget.reserve_headroom(7)
     return CacheInventory(
-        tiles=tiles, ledger=ledger, flights=flights, budget=lambda: budget, disk=FakeDisk()
+        tiles=tiles,
+        usage=ledger,
+        flights=flights,
+        disk=FakeDisk(),
+        budget_bytes=lambda: 1_000,
+        free_space_reserve_bytes=lambda: 100,
     )
 
 
@@ -73,5 +78,6 @@ def test_stats_show_contents_beside_limits(inventory: CacheInventory) -> None:
     assert inventory.sum_committed_bytes() == 37
 
 
-def test_tiles_are_counted_by_flight(inventory: CacheInventory) -> None:
+def test_tiles_are_counted_by_source_and_by_flight(inventory: CacheInventory) -> None:
+    assert inventory.count_by(TileKey.SOURCE) == [TileGroup(name="s", tiles=3, size_bytes=30)]
     assert inventory.count_by_flight() == [TileGroup(name="F2", tiles=1, size_bytes=10)]

@@ -13,8 +13,8 @@ from tileferry.adapters.memory import (
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
+from tileferry.application.ports.fdr import GIVEUP_KIND
 from tileferry.application.upload.giveups import Giveup, GiveupReview
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidStateError, NotFoundError
 from tileferry.domain.tiles import NewTile, SectorClass, TileId, VotingStatus
@@ -53,7 +53,7 @@ def build_review(recorder: MemoryFdrClient) -> GiveupReview:
     return GiveupReview(
         tiles=rows,
         tile_store=lambda: store,
-        images=FakeImages(),
+        images=FakeImages,
         fdr_client=recorder,
         build_reopening_sql=lambda tile_id: f"reopen {tile_id}",
     )

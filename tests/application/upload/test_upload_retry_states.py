@@ -19,7 +19,7 @@ from support.memory_upload_env import (
 
 from tileferry.adapters.memory import MemoryFdrClient
 from tileferry.application import C11RetryConfig, IdempotentRetryTileUploader
-from tileferry.application.upload.upload_retry import GIVEUP_KIND
+from tileferry.application.ports.fdr import GIVEUP_KIND
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.tiles import UploadBatchReport, VotingStatus
 
