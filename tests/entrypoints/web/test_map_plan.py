@@ -9,9 +9,17 @@ from attrs import evolve
 from support.provider import RunningProvider
 from support.web_site import RunningSite, confirm_change, post_form
 
+from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.audit import StateChanged
-from tileferry.domain.tiles import Area, BBox, DownloadRequest, FlightArea, SectorClass
+from tileferry.domain.tiles import (
+    Area,
+    BBox,
+    DownloadRequest,
+    EvictionResult,
+    FlightArea,
+    SectorClass,
+)
 from tileferry.domain.work import DownloadArea, parse_work
 from tileferry.entrypoints.web import map_plan
 
@@ -115,11 +123,12 @@ def test_downloaded_area_has_nothing_to_queue(
 def test_area_that_does_not_fit_cannot_be_queued(
     operator: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tileferry.domain.tiles.eviction import EvictionResult  # noqa: PLC0415  # used here only
+    def plan(_self: CacheBudget, size_bytes: int, *_: object) -> EvictionResult:
+        return EvictionResult(requested_bytes=size_bytes, available_bytes=size_bytes // 2)
 
-    monkeypatch.setattr(EvictionResult, "insufficient", True)
+    monkeypatch.setattr(CacheBudget, "_plan", plan)
     page = post_form(operator, map_plan.PATH, FIELDS).text
-    assert "does not fit" in page
+    assert "does not fit, even after eviction" in page
     assert "plan_hash" not in page
 
 
