@@ -39,6 +39,7 @@ from tileferry.domain.errors import (
     NotFoundError,
     NothingToResumeError,
     NotPermittedError,
+    PeerError,
     PlanDriftedError,
     ProtectedFlightError,
     RateLimitedError,
@@ -273,6 +274,10 @@ EXAMPLES: list[tuple[TileManagerError, str]] = [
     (
         ArchiveError(path=EVIL, problem="is there already", remedy="name another place"),
         f"archive {EVIL_SHOWN}: is there already; name another place",
+    ),
+    (
+        PeerError(destination=EVIL, problem="is away", remedy="try again"),
+        f"{EVIL_SHOWN}: is away; try again",
     ),
     (
         BackupError(path=EVIL, problem="is not empty", remedy="name another place"),
