@@ -107,6 +107,7 @@ runs = Table(
         "run_id",
         postgresql_where=text("status IN ('error', 'failed', 'needs_review')"),
     ),
+    Index("runs_by_submission", "submitted_date", "run_id"),
     Index(
         "runs_by_dedupe_key",
         "dedupe_key",

@@ -17,7 +17,7 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import NewTile, SectorClass, TileId
 
 CANARY = "canary-password"
-HEAD = "0017"
+HEAD = "0018"
 """The schema that this version needs."""
 
 

@@ -14,6 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, TextClause, inspect, text
 
+import tileferry.adapters.postgres.work_schema  # noqa: F401  # adds its tables to the metadata
 from tileferry import migrations
 from tileferry.adapters.postgres import Database, downgrade, get_schema_status, upgrade
 from tileferry.adapters.postgres.schema import metadata
