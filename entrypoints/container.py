@@ -437,6 +437,7 @@ class Container(containers.DeclarativeContainer):
         index=providers.Singleton(PostgresMapIndex, database=database),
         store=tile_store,
         absent_tiles=absent_tiles,
+        refused_tiles=refused_tiles,
         clock=clock,
     )
     readiness = providers.Factory(
@@ -483,7 +484,6 @@ class Container(containers.DeclarativeContainer):
         map_service=map_service,
         flights=flight_book,
         readiness=readiness,
-        refused_tiles=refused_tiles,
         store=tile_store,
         audit=audit_reader,
         cache_root=cache_root,

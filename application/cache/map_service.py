@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.map_tiles import FoundTile, MapIndex
-from tileferry.application.ports.tiles import AbsentTiles, TileStore
+from tileferry.application.ports.tiles import AbsentTiles, RefusedTiles, TileStore
 from tileferry.domain.archives.archive import detect_tile_kind
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError
 from tileferry.domain.text import format_utc
@@ -24,6 +24,7 @@ class MissingReason(StrEnum):
     """Why the cache has no tile at a place, as far as is known."""
 
     ABSENT = "absent_at_provider"
+    REFUSED = "refused_by_gate"
     NOT_STORED = "not_stored"
     NEVER_REQUESTED = "never_requested"
 
@@ -65,6 +66,7 @@ class MapService:
     index: MapIndex
     store: TileStore
     absent_tiles: AbsentTiles
+    refused_tiles: RefusedTiles
     clock: Clock
     _layers: Sequence[MapLayer] = field(default=(), init=False)
     _layers_at_s: float | None = field(default=None, init=False)
@@ -124,12 +126,16 @@ class MapService:
                 reason=MissingReason.ABSENT,
                 detail=f"the provider did not have this tile on {format_utc(latest)}",
             )
+        refused = self.refused_tiles.find_refused(places)
+        if refused:
+            latest_refusal = max(refused, key=lambda one: one.refused_at)
+            return MissingTile(reason=MissingReason.REFUSED, detail=latest_refusal.describe())
         flights = self.find_flights(layer, zoom, x, y)
         if flights:
             return MissingTile(
                 reason=MissingReason.NOT_STORED,
                 detail=f"in the area of {', '.join(flights)}, but not stored: not downloaded yet, "
-                "refused by a gate, or evicted",
+                "or evicted",
             )
         return MissingTile(
             reason=MissingReason.NEVER_REQUESTED, detail="no flight has this tile in its areas"

@@ -12,7 +12,6 @@ from tileferry.application.cache.readiness import ReadinessCheck, ReadinessQuery
 from tileferry.application.download.tile_fetcher import name_fetch
 from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.inventory import VerifiableStore
-from tileferry.application.ports.tiles import RefusedTiles
 from tileferry.domain.tiles import (
     DownloadRequest,
     FlightArea,
@@ -79,7 +78,6 @@ class TileLives:
     map_service: MapService
     flights: FlightAreas
     readiness: ReadinessCheck
-    refused_tiles: RefusedTiles
     store: VerifiableStore
     audit: AuditReader
     cache_root: PurePath
@@ -104,7 +102,7 @@ class TileLives:
             ],
             missing=None if rows else service.explain_missing(layer, zoom, x, y),
             absent=service.absent_tiles.find_absent(tile_ids),
-            refusals=self.refused_tiles.find_refused(tile_ids),
+            refusals=service.refused_tiles.find_refused(tile_ids),
             needs=needs,
             entries=self._find_entries(tile_ids, needs),
         )

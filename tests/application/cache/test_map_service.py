@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from support.pictures import make_picture
 
 from tileferry.adapters.memory import (
@@ -12,12 +12,14 @@ from tileferry.adapters.memory import (
     MemoryBlobIndex,
     MemoryFlightBook,
     MemoryMapIndex,
+    MemoryRefusedTiles,
     MemoryTileMetadataStore,
     MemoryTileStore,
 )
 from tileferry.application.cache.map_service import LAYERS_TTL_S, MapService, MissingReason
 from tileferry.domain.errors import DamagedTileError
 from tileferry.domain.tiles import Area, BBox, FlightArea, NewTile, SectorClass, TileId
+from tileferry.domain.tiles.refusal import Gate, Refusal
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -27,6 +29,7 @@ class MapEnv:
     clock: ManualClock = field(factory=lambda: ManualClock(NOW.timestamp()))
     blobs: MemoryBlobIndex = field(factory=MemoryBlobIndex)
     absent: MemoryAbsentTiles = field(factory=MemoryAbsentTiles)
+    refused: MemoryRefusedTiles = field(factory=MemoryRefusedTiles)
     tiles: MemoryTileMetadataStore = field(init=False)
     store: MemoryTileStore = field(init=False)
     flights: MemoryFlightBook = field(init=False)
@@ -40,6 +43,7 @@ class MapEnv:
             index=MemoryMapIndex(tiles=self.tiles, flights=self.flights),
             store=self.store,
             absent_tiles=self.absent,
+            refused_tiles=self.refused,
             clock=self.clock,
         )
 
@@ -135,6 +139,23 @@ def test_missing_tile_is_explained(env: MapEnv) -> None:
         assert missing.reason is MissingReason.ABSENT
         assert "2026-11-01" in missing.detail
     assert env.service.explain_missing("sat", 4, 3, 3).reason is MissingReason.NEVER_REQUESTED
+
+
+def test_refused_tile_is_explained_by_the_last_refusal(env: MapEnv) -> None:
+    refusal = Refusal(
+        tile_id=TileId.parse("sat/4/3/2"),
+        gate=Gate.FRESHNESS,
+        sector_class=SectorClass.ACTIVE_CONFLICT,
+        produced_at=NOW - timedelta(days=400),
+        resolution_m_per_px=0.6,
+        refused_at=NOW,
+    )
+    earlier = evolve(
+        refusal, sector_class=SectorClass.STABLE_REAR, refused_at=NOW - timedelta(days=1)
+    )
+    env.refused.record_refused([refusal, earlier])
+    missing = env.service.explain_missing("sat", 4, 3, 2)
+    assert (missing.reason, missing.detail) == (MissingReason.REFUSED, refusal.describe())
 
 
 def test_missing_tile_of_a_flight_names_the_flight(env: MapEnv) -> None:
