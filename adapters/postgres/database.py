@@ -46,6 +46,8 @@ class Database:
     """How long to wait for a lost server to return and report the outcome of a transaction."""
     patience: Patience | None = field(default=None, kw_only=True)
     """Waits for a server that is away; without it, its absence is an error at once."""
+    before_close: list[Callable[[], None]] = field(factory=list, init=False)
+    """Called when the database is closed, while it still can be used."""
 
     @classmethod
     def from_url(
@@ -231,6 +233,8 @@ class Database:
 
     def close(self) -> None:
         """Close all connections and refuse new ones."""
+        while self.before_close:
+            self.before_close.pop()()
         self.connections.close()
 
 

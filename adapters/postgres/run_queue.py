@@ -31,12 +31,12 @@ from tileferry.adapters.postgres.run_rows import (
     run_from_row,
     to_claim_parameters,
 )
+from tileferry.adapters.postgres.wake_ups import CHANNEL
 from tileferry.application.ports.work import ALL_KINDS, NO_PROGRESS
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.retry import RetryBudget
 from tileferry.domain.runs import QUEUE_BUDGET, Run, RunId, RunKind, RunProgress, WorkerId
 
-CHANNEL = "tileferry_runs"
 _NOT_DUE: Mapping[str, object] = {"due": None, "allowed": None, "tokens": None}
 _RECONNECT_S = 5.0
 

@@ -25,7 +25,6 @@ from tileferry.adapters.postgres.partition_rows import (
     to_raw_row,
     to_verdict_row,
 )
-from tileferry.adapters.postgres.run_queue import CHANNEL
 from tileferry.adapters.postgres.run_rows import (
     INSERT,
     INSERT_ATTEMPT,
@@ -37,6 +36,7 @@ from tileferry.adapters.postgres.run_rows import (
     to_insert_row,
     to_update_row,
 )
+from tileferry.adapters.postgres.wake_ups import NOTIFY, WakeUps
 from tileferry.application.control.audit_events import (
     PastFailures,
     build_unit_events,
@@ -62,6 +62,10 @@ class PostgresWorkStore:
     """How long after a start of the server no run is overdue. Its worker may still hold it: while
     the server was away, no lease could be renewed.
     """
+    wake_ups: WakeUps = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.wake_ups = WakeUps(self.database)
 
     @contextmanager
     def open_unit(self, *, by: str | None = None) -> Iterator["PostgresWorkUnit"]:
@@ -73,6 +77,7 @@ class PostgresWorkStore:
                 now=now,
                 tokens=self.budget.tokens,
                 start_grace=self.start_grace,
+                wake_ups=self.wake_ups,
             )
             yield unit
             unit.write()
@@ -82,6 +87,8 @@ class PostgresWorkStore:
                     connection,
                     build_unit_events(unit.run_changes, unit.partition_changes, by, failures),
                 )
+        if unit.owes_wake_up:
+            self.wake_ups.owe()
 
 
 @define(kw_only=True, eq=False)
@@ -92,7 +99,10 @@ class PostgresWorkUnit:
     now: datetime
     tokens: float
     """Initial retry tokens of a new source."""
+    wake_ups: WakeUps
     start_grace: timedelta = timedelta()
+    owes_wake_up: bool = field(default=False, init=False)
+    """Whether workers must be notified after the commit."""
     run_changes: list[Change[Run]] = field(factory=list, init=False)
     partition_changes: list[Change[Partition]] = field(factory=list, init=False)
     _began: dict[RunId, datetime] = field(factory=dict, init=False)
@@ -235,7 +245,10 @@ class PostgresWorkUnit:
             [{"source": gate.source, "closed_until": gate.closed_until} for gate in self._gates],
         )
         if any(is_due(change.after, change.at) for change in self.run_changes):
-            self.connection.exec_driver_sql(_NOTIFY)
+            if self.wake_ups.begin_window():
+                self.connection.exec_driver_sql(NOTIFY)
+            else:
+                self.owes_wake_up = True
 
     def _execute(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         if rows:
@@ -244,7 +257,6 @@ class PostgresWorkUnit:
 
 _NOW = "SELECT now()"
 _RESERVE = "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))"
-_NOTIFY = f"NOTIFY {CHANNEL}"
 _RUNS = f"SELECT {RUN_COLUMNS} FROM runs"  # noqa: S608  # interpolates constants only, here and below
 _RUN = f"{_RUNS} WHERE run_id = %(run_id)s FOR UPDATE"
 _SOME_RUNS = f"{_RUNS} WHERE run_id = ANY (%(run_ids)s) ORDER BY run_id FOR UPDATE"

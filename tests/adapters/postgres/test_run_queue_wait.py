@@ -1,15 +1,23 @@
 """Waiting for runs: somebody says so, and where nobody can, the wait just ends."""
 
+import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from sqlalchemy import text
 from support.control_plane import LEASE, W1, ControlPlane, create_postgres_control_plane
 
-from tileferry.adapters.postgres import Database, PostgresRunQueue
+from tileferry.adapters.postgres import Database, PostgresRunQueue, wake_ups
+from tileferry.adapters.postgres.wake_ups import CHANNEL
 from tileferry.domain.errors import InvalidValueError, StorageError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tileferry.domain.runs import RunId
 
 LONG_S = 30.0
 SOON_S = 10.0
@@ -23,11 +31,16 @@ def queue(database: Database) -> Iterator[PostgresRunQueue]:
 
 
 @pytest.fixture
-def control_plane(database_url: str) -> Iterator[ControlPlane]:
-    """Somebody else, with connections of their own."""
+def their_database(database_url: str) -> Iterator[Database]:
+    """The connections of somebody else."""
     theirs = Database.from_url(database_url)
-    yield create_postgres_control_plane(theirs)
+    yield theirs
     theirs.close()
+
+
+@pytest.fixture
+def control_plane(their_database: Database) -> ControlPlane:
+    return create_postgres_control_plane(their_database)
 
 
 class QueueWaiter:
@@ -115,3 +128,75 @@ def test_queue_falls_back_to_polling_when_listen_is_lost(
     queue.wait(0.01)
     control_plane.submit_run()
     assert queue.wait(LONG_S)
+
+
+class Notifications:
+    """Counts what a listener hears, until it is stopped."""
+
+    def __init__(self, database: Database) -> None:
+        raw = database.engine.raw_connection()
+        self.connection = cast("psycopg.Connection[Any]", raw.driver_connection)
+        raw.detach()
+        self.connection.execute(f"LISTEN {CHANNEL}")
+
+    def count(self, *, seconds: float = 0.2, stop_after: int | None = None) -> int:
+        return sum(1 for _ in self.connection.notifies(timeout=seconds, stop_after=stop_after))
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@pytest.fixture
+def notifications(database: Database) -> Iterator[Notifications]:
+    made = Notifications(database)
+    yield made
+    made.close()
+
+
+def test_notifications_are_coalesced(
+    notifications: Notifications,
+    control_plane: ControlPlane,
+    their_database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wake_ups, "WINDOW_S", 60.0)
+    for _ in range(20):
+        control_plane.submit_run()
+    assert notifications.count() == 1  # the other one is owed
+    their_database.close()
+    assert notifications.count() == 1
+
+
+def test_owed_notification_is_sent_when_the_window_ends(
+    notifications: Notifications, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_ups, "WINDOW_S", 0.5)
+    for _ in range(3):
+        control_plane.submit_run()
+    assert notifications.count(seconds=SOON_S, stop_after=2) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waiting_worker_is_woken_for_the_last_run(
+    queue: PostgresRunQueue, control_plane: ControlPlane, seed: int
+) -> None:
+    """Runs come at random moments of a window; no wait for the next one times out."""
+    chance = random.Random(seed)  # noqa: S311  # the same moments each time
+    count = 15
+    claimed: list[RunId] = []
+
+    def work() -> None:
+        while len(claimed) < count:
+            found = queue.claim(W1, limit=1 + chance.randrange(3), lease=LEASE)
+            claimed.extend(run.run_id for run in found)
+            if not found and not queue.wait(SOON_S):
+                return
+
+    queue.wait(0.01)  # from here on it listens
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(count):
+        control_plane.submit_run()
+        time.sleep(chance.choice([0.0, 0.0, 0.002, 0.012]))
+    worker.join(2 * SOON_S)
+    assert len(set(claimed)) == count
