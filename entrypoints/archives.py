@@ -19,9 +19,7 @@ from tileferry.adapters.filesystem.archives import (
 from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat
-from tileferry.domain.tiles import BBox, TileCoverage
-from tileferry.domain.tiles.bbox import WORLD
-from tileferry.domain.tiles.tile_id import ALL_ZOOMS
+from tileferry.domain.tiles import TileCoverage
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.tile_source import get_credits
 
@@ -29,24 +27,20 @@ from tileferry.entrypoints.tile_source import get_credits
 def build_export_request(
     config: Config,
     dest: Path,
+    coverages: Sequence[TileCoverage],
     *,
-    boxes: Sequence[BBox] | None,
-    zoom_levels: Sequence[int] | None,
     source: str | None = None,
     name: str | None = None,
     attribution: str | None = None,
 ) -> ExportRequest:
-    """Return a request for tiles of the cache; omitted filters select all of them.
+    """Return a request for tiles of the cache.
 
     The configured attribution and licence are used only for tiles of the configured source.
     """
     chosen = config.source if source is None else source
     credit = get_credits(config) if chosen == config.source else {}
     return ExportRequest(
-        coverages=tuple(
-            TileCoverage(bbox=box, zoom_levels=ALL_ZOOMS if zoom_levels is None else zoom_levels)
-            for box in ([WORLD] if boxes is None else boxes)
-        ),
+        coverages=tuple(coverages),
         source=chosen,
         name=name or dest.absolute().stem,
         attribution=attribution or credit.get("attribution"),

@@ -3,23 +3,27 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tileferry.adapters.geodata.area_files import read_area
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import BBox, SectorClass
+from tileferry.domain.tiles import BBox, Place, SectorClass, Shape
 from tileferry.domain.tiles.selection import FetchMode
 
-BBoxLike = BBox | str
+PlaceLike = BBox | Shape | str | Path
+"""A box, also as text ``W,S,E,N``; a shape; or a file that draws an area."""
 SectorLike = SectorClass | str
 
 
-def to_bbox(bbox: BBoxLike) -> BBox:
-    """Return a bounding box; text has the form ``W,S,E,N``."""
-    return BBox.parse(bbox) if isinstance(bbox, str) else bbox
+def to_place(place: PlaceLike) -> Place:
+    """Return a box or a shape."""
+    if isinstance(place, Path):
+        return read_area(place)
+    return BBox.parse(place) if isinstance(place, str) else place
 
 
-def to_boxes(bboxes: BBoxLike | Sequence[BBoxLike]) -> list[BBox]:
-    """Return one bounding box or several as a list."""
-    given = [bboxes] if isinstance(bboxes, BBox | str) else bboxes
-    return [to_bbox(bbox) for bbox in given]
+def to_places(places: PlaceLike | Sequence[PlaceLike]) -> list[Place]:
+    """Return one place or several as a list."""
+    given = [places] if isinstance(places, BBox | Shape | str | Path) else places
+    return [to_place(place) for place in given]
 
 
 def to_sector(sector: SectorLike) -> SectorClass:

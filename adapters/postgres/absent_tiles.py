@@ -35,8 +35,10 @@ class PostgresAbsentTiles:
         self, coverage: TileCoverage, *, source: str
     ) -> Iterator[tuple[TileId, datetime]]:
         """Yield the absent tiles of an area, a page at a time."""
-        for part in coverage.ranges:
-            yield from self._query_range(part, source)
+        for block in coverage.iter_blocks():
+            for tile_id, at in self._query_range(block, source):
+                if coverage.contains(tile_id):
+                    yield tile_id, at
 
     def _query_range(self, part: TileRange, source: str) -> Iterator[tuple[TileId, datetime]]:
         columns = absent_tiles.c

@@ -17,6 +17,7 @@ from tileferry.domain.tiles import (
     FlightUsage,
     OperatorNote,
     SectorClass,
+    Shape,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class PostgresFlightBook:
         with self.database.transaction() as connection:
             lock_decisions(connection)
             _create_flight(connection, flight_id)
+            shape = area.area.shape
             values = {
                 "flight_id": flight_id,
                 "source": area.source,
@@ -85,6 +87,8 @@ class PostgresFlightBook:
                 "zoom_levels": list(area.area.zoom_levels),
                 "sector_class": area.area.sector_class.value,
                 "added_at": area.added_at,
+                "shape": None if shape is None else str(shape),
+                "shape_digest": "" if shape is None else shape.digest,
             }
             added = connection.exec_driver_sql(_ADD_AREA, values).scalar_one_or_none()
             if added is not None:
@@ -203,6 +207,7 @@ def _read_flights(
             bbox=BBox.parse(row.bbox),
             zoom_levels=row.zoom_levels,
             sector_class=SectorClass(row.sector_class),
+            shape=None if row.shape is None else Shape.parse(row.shape),
         )
         by_flight.setdefault(row.flight_id, []).append(
             FlightArea(source=row.source, area=area, added_at=row.added_at)
@@ -220,9 +225,10 @@ _CREATE = """
     ON CONFLICT DO NOTHING
 """
 _ADD_AREA = """
-    INSERT INTO flight_areas (flight_id, source, bbox, zoom_levels, sector_class, added_at)
+    INSERT INTO flight_areas (flight_id, source, bbox, zoom_levels, sector_class, added_at,
+        shape, shape_digest)
     VALUES (%(flight_id)s, %(source)s, %(bbox)s, %(zoom_levels)s::smallint[], %(sector_class)s,
-        %(added_at)s)
+        %(added_at)s, %(shape)s, %(shape_digest)s)
     ON CONFLICT DO NOTHING RETURNING area_id
 """
 _ADD_SPANS = """

@@ -35,8 +35,10 @@ class PostgresRefusedTiles:
         self, coverage: TileCoverage, *, source: str, sector: SectorClass
     ) -> Iterator[Refusal]:
         """Yield the refusals of an area that concern a sector, a page at a time."""
-        for part in coverage.ranges:
-            yield from self._query_range(part, source, sector)
+        for block in coverage.iter_blocks():
+            for refusal in self._query_range(block, source, sector):
+                if coverage.contains(refusal.tile_id):
+                    yield refusal
 
     def _query_range(self, part: TileRange, source: str, sector: SectorClass) -> Iterator[Refusal]:
         columns = refused_tiles.c

@@ -182,9 +182,18 @@ flight_areas = Table(
     Column("zoom_levels", ARRAY(SmallInteger), nullable=False),
     Column("sector_class", Text, nullable=False),
     timestamp_column("added_at"),
+    Column("shape", NAME),
+    Column("shape_digest", NAME, nullable=False, server_default=text("''")),
     UniqueConstraint(
-        "flight_id", "source", "bbox", "zoom_levels", "sector_class", name="flight_areas_once"
+        "flight_id",
+        "source",
+        "bbox",
+        "zoom_levels",
+        "sector_class",
+        "shape_digest",
+        name="flight_areas_once",
     ),
+    CheckConstraint("(shape IS NULL) = (shape_digest = '')", name="flight_areas_shape"),
     CheckConstraint(enum_check("sector_class", SectorClass), name="flight_areas_sector_class"),
 )
 

@@ -8,7 +8,7 @@ from logging import Logger
 from attrs import define, field, frozen
 
 from tileferry.application.cache.bulk_store import BoundedList
-from tileferry.application.cache.tile_lookup import read_verified_tile
+from tileferry.application.cache.tile_lookup import query_area, read_verified_tile
 from tileferry.application.ports.archives import ArchivedTile, ArchiveReader, ArchiveTarget
 from tileferry.application.ports.progress import (
     NULL_LISTENER,
@@ -119,9 +119,7 @@ class ArchiveExport:
         return rows if order is TileOrder.COLUMNS else self._sort_along_curve(rows, request)
 
     def _query_area(self, coverage: TileCoverage, source: str) -> Iterator[TileMetadata]:
-        return self.tile_metadata_store.query_by_bbox(
-            coverage.bbox, coverage.zoom_levels, source=source
-        )
+        return query_area(self.tile_metadata_store, coverage, source=source)
 
     def _sort_along_curve(
         self, rows: Iterator[TileMetadata], request: ExportRequest

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from attrs import define, field, frozen
 
+from tileferry.application.cache.tile_lookup import query_area
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.inventory import VerifiableStore
 from tileferry.application.ports.progress import (
@@ -46,6 +47,7 @@ _DAY = timedelta(days=1)
 EXAMPLES_MAX = 3
 """Maximum number of examples of each flaw."""
 PATCHES_MAX = 1_000
+REPAIR_BOXES_MAX = 4
 """Maximum for each flaw and zoom level, so that the map of an area full of holes still opens."""
 
 BytesCheck = Callable[[TileId, BlobRef], str | None]
@@ -109,7 +111,8 @@ class ReadinessReport:
     ) -> tuple[tuple[BBox, tuple[int, ...]], ...]:
         """Return boxes with zoom levels that cover every one of these flaws after a NO-GO.
 
-        There is one box, or one on each side of the antimeridian.
+        There is one box, or one on each side of the antimeridian. For a shape there are more, from
+        west to east, so that they contain less of what is outside.
         """
         sides: dict[bool, list[FlawRegion]] = {}
         for patch in self.iter_patches() if not self.verdict.is_go else ():
@@ -117,7 +120,12 @@ class ReadinessReport:
                 east = patch.tiles.x_min * 2 < 1 << patch.tiles.zoom
                 crosses = self.coverage.bbox.crosses_antimeridian
                 sides.setdefault(crosses and east, []).append(patch)
-        return tuple(_enclose_patches(patches) for _, patches in sorted(sides.items()))
+        boxes_max = 1 if self.coverage.shape is None else REPAIR_BOXES_MAX
+        return tuple(
+            box
+            for _, patches in sorted(sides.items())
+            for box in _split_patches(patches, boxes_max)
+        )
 
 
 @define(kw_only=True)
@@ -142,9 +150,7 @@ class FlightReadiness:
         """
         marks, worst = ReadinessMap(coverage), _WorstTiles()
         processed = ItemsProcessed(task=Task.CHECK_READINESS, total=coverage.count)
-        for tile in self.tile_metadata_store.query_by_bbox(
-            coverage.bbox, coverage.zoom_levels, source=source
-        ):
+        for tile in query_area(self.tile_metadata_store, coverage, source=source):
             stored, problem = self._read_stored(tile)
             if stored is None:
                 self.progress(processed)
@@ -381,6 +387,13 @@ def _describe_hole(patch: FlawRegion, source: str) -> FlawExample:
     )
 
 
-def _enclose_patches(patches: list[FlawRegion]) -> tuple[BBox, tuple[int, ...]]:
-    box = enclose_boxes([patch.tiles.bounds for patch in patches])
-    return box, tuple(sorted({patch.tiles.zoom for patch in patches}))
+def _split_patches(
+    patches: list[FlawRegion], boxes_max: int
+) -> Iterator[tuple[BBox, tuple[int, ...]]]:
+    """Yield the boxes around neighbours, with the zoom levels of their flaws."""
+    ordered = sorted(patches, key=lambda patch: patch.tiles.bounds.west)
+    size = -(-len(ordered) // boxes_max)
+    for start in range(0, len(ordered), size):
+        near = ordered[start : start + size]
+        box = enclose_boxes([patch.tiles.bounds for patch in near])
+        yield box, tuple(sorted({patch.tiles.zoom for patch in near}))

@@ -12,12 +12,26 @@ from attrs import define, field, frozen
 from tileferry.application.ports.tiles import TileCatalogue, TileStore
 from tileferry.domain.archives import zxy_to_number
 from tileferry.domain.errors import DamagedTileError, TileNotFoundError
-from tileferry.domain.tiles import TileId, TileMetadata, TileRange
+from tileferry.domain.tiles import TileCoverage, TileId, TileMetadata, TileRange
 
 Item = TypeVar("Item")
 BATCH_TILES_MAX = 256
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Items that wait for their lookup are held in memory, up to this size."""
+
+
+def query_area(
+    store: TileCatalogue, coverage: TileCoverage, *, source: str
+) -> Iterator[TileMetadata]:
+    """Yield the visible tiles of an area, column by column."""
+    if coverage.shape is None:
+        return store.query_by_bbox(coverage.bbox, coverage.zoom_levels, source=source)
+    return (
+        row
+        for block in coverage.iter_blocks()
+        for row in store.query_by_bbox(block.bounds, [block.zoom], source=source)
+        if coverage.contains(row.tile_id)
+    )
 
 
 def lookup_metadata(

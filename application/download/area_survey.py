@@ -32,6 +32,7 @@ from tileferry.domain.tiles import (
     Flight,
     FreshnessRule,
     TileCoverage,
+    TileSummary,
 )
 from tileferry.domain.tiles.flight import KeptTiles
 from tileferry.domain.tiles.selection import TileGates
@@ -55,6 +56,11 @@ class AreaSurvey:
     absent_tiles: AbsentTiles | None = None
     requests_per_s: float | None = None
     """The provider's request limit; ``None``: unlimited."""
+
+    def list_tiles(self, coverage: TileCoverage) -> list[TileSummary]:
+        """Return the tiles that the provider lists for an area."""
+        calls = self._build_calls(f"coverage {coverage.bbox}")
+        return [tile for page in calls.iter_pages(coverage, self.settings.listing) for tile in page]
 
     def summarize(self, coverage: TileCoverage) -> dict[int, ListingSummary]:
         """Return the totals of an area's listing by zoom level."""

@@ -10,7 +10,7 @@ from logging import Logger
 
 from attrs import define
 
-from tileferry.application.cache.tile_lookup import UseMarks
+from tileferry.application.cache.tile_lookup import UseMarks, query_area
 from tileferry.application.ports.journal import Journal, JournalStore
 from tileferry.application.ports.tiles import TileCatalogue
 from tileferry.domain.tiles import TileCoverage, TileMetadata, TileSet
@@ -93,7 +93,4 @@ class ResumePoint:
         return journal
 
     def _query_cached(self) -> Iterator[TileMetadata]:
-        coverage = self.coverage
-        return self.tile_metadata_store.query_by_bbox(
-            coverage.bbox, coverage.zoom_levels, source=self.source
-        )
+        return query_area(self.tile_metadata_store, self.coverage, source=self.source)

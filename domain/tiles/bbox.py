@@ -84,6 +84,15 @@ class BBox:
         """Degrees from west to east, across the antimeridian if the box crosses it."""
         return self.east - self.west + (_TURN if self.crosses_antimeridian else 0.0)
 
+    def shrink(self, degrees: float) -> "BBox":
+        """Return the box with each edge moved inwards; it must not cross the antimeridian."""
+        return BBox(
+            west=self.west + degrees,
+            south=self.south + degrees,
+            east=self.east - degrees,
+            north=self.north - degrees,
+        )
+
     @classmethod
     def parse(cls, text: str) -> "BBox":
         """Parse ``W,S,E,N``: four decimal numbers, with optional spaces."""

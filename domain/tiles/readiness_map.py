@@ -1,8 +1,11 @@
 """A map of the flaws of an area, stored as one byte per tile."""
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from itertools import islice
+from typing import TypeAlias
 
 from attrs import define, field, frozen
 
@@ -15,6 +18,8 @@ from tileferry.domain.tiles.tile_range import TileRange
 REGIONS_MIN = (
     2  # an area that crosses the antimeridian has two parts, which cannot form one rectangle
 )
+_OUTSIDE = 64
+"""The mark of a tile within a rectangle, but outside the shape of the area."""
 _PRESENT = 1
 _BITS = {
     Flaw.DAMAGED: 2,
@@ -33,14 +38,25 @@ def _has_flaw(mark: int, flaw: Flaw) -> bool:
     return not mark if flaw is Flaw.HOLE else bool(mark & _BITS[flaw])
 
 
+class Outside(Enum):
+    """A part of a map where the area has no tiles."""
+
+    OUTSIDE = "outside"
+
+
+MapCell: TypeAlias = Flaw | Outside | None
+"""The worst flaw of the tiles in a cell; ``None`` if they have none."""
+
+
 def _rank(mark: int) -> int:
-    """Return the rank of the worst flaw in a mark; 0 if there is none."""
-    return max((len(Flaw) - n for n, flaw in enumerate(Flaw) if _has_flaw(mark, flaw)), default=0)
+    """Return the rank of the worst flaw in a mark; 1 if there is none, 0 if it is outside."""
+    ranks = (len(Flaw) + 1 - n for n, flaw in enumerate(Flaw) if _has_flaw(mark, flaw))
+    return max(ranks, default=0 if mark == _OUTSIDE else 1)
 
 
 _HAS = {flaw: bytes(_has_flaw(mark, flaw) for mark in range(256)) for flaw in Flaw}
 _RANKS = bytes(map(_rank, range(256)))
-_FLAW_BY_RANK = (None, *reversed(Flaw))
+_CELL_BY_RANK: tuple[MapCell, ...] = (Outside.OUTSIDE, None, *reversed(Flaw))
 
 
 @frozen(kw_only=True)
@@ -64,7 +80,7 @@ class MapPreview:
     zoom: int
     side: int
     """The width and height of a cell, in tiles."""
-    rows: tuple[tuple[Flaw | None, ...], ...]
+    rows: tuple[tuple[MapCell, ...], ...]
 
 
 @frozen
@@ -78,12 +94,8 @@ class _Grid:
     def height(self) -> int:
         return self.tiles.y_max - self.tiles.y_min + 1
 
-    @property
-    def width(self) -> int:
-        return self.tiles.x_max - self.tiles.x_min + 1
-
-    def index(self, tile: TileId) -> int:
-        return (tile.x - self.tiles.x_min) * self.height + tile.y - self.tiles.y_min
+    def index(self, x: int, y: int) -> int:
+        return (x - self.tiles.x_min) * self.height + y - self.tiles.y_min
 
     def column(self, x: int) -> bytearray:
         start = (x - self.tiles.x_min) * self.height
@@ -95,7 +107,7 @@ class _Grid:
     def count(self) -> ReadinessCount:
         of_mark = [(mark, self.marks.count(mark)) for mark in _MARKS]
         return ReadinessCount(
-            tiles=self.tiles.count,
+            tiles=self.tiles.count - self.marks.count(_OUTSIDE),
             flaws={flaw: sum(n for mark, n in of_mark if _has_flaw(mark, flaw)) for flaw in Flaw},
         )
 
@@ -143,20 +155,17 @@ class _Grid:
             flawed=sum(column[begin:end].translate(_HAS[flaw]).count(1) for column in columns),
         )
 
-    def build_cells(self, side: int) -> list[list[Flaw | None]]:
-        """Return columns of cells, each with the worst flaw of its tiles."""
-        return [
-            self._build_cell_column(x, side)
-            for x in range(self.tiles.x_min, self.tiles.x_max + 1, side)
-        ]
-
-    def _build_cell_column(self, x: int, side: int) -> list[Flaw | None]:
-        rows = range(0, self.height, side)
-        ranks = [0] * len(rows)
-        for column in self.columns(x, side):
+    def rank_cells(self, columns: range, side: int, *, north: int, rows: int) -> list[int]:
+        """Return the ranks of a column of cells; ``north`` is the first row of the first cell."""
+        ranks = [0] * rows
+        skipped = self.tiles.y_min - north
+        for column in map(self.column, columns):
             ranked = column.translate(_RANKS)
-            ranks = [max(rank, *ranked[y : y + side]) for rank, y in zip(ranks, rows, strict=True)]
-        return [_FLAW_BY_RANK[rank] for rank in ranks]
+            for cell in range(skipped // side, -(-(skipped + self.height) // side)):
+                begin = max(cell * side - skipped, 0)
+                worst = max(ranked[begin : (cell + 1) * side - skipped])
+                ranks[cell] = max(ranks[cell], worst)
+        return ranks
 
 
 @define
@@ -165,37 +174,64 @@ class ReadinessMap:
 
     coverage: TileCoverage
     _grids: dict[int, list[_Grid]] = field(factory=dict, init=False)
+    """By zoom level, from west to east; no two grids have a column in common."""
+    _starts: dict[int, list[int]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         check_area_size(self.coverage)
-        for tiles in self.coverage.ranges:
-            self._grids.setdefault(tiles.zoom, []).append(_Grid(tiles, bytearray(tiles.count)))
+        is_box = self.coverage.shape is None
+        for tiles in self.coverage.iter_blocks():
+            marks = bytearray(tiles.count if is_box else bytes([_OUTSIDE]) * tiles.count)
+            self._grids.setdefault(tiles.zoom, []).append(_Grid(tiles, marks))
+        self._starts = {
+            zoom: [grid.tiles.x_min for grid in grids] for zoom, grids in self._grids.items()
+        }
+        for part in () if is_box else self.coverage.ranges:
+            grid = self._find_grid(part.zoom, part.x_min)
+            for x in range(part.x_min, part.x_max + 1):
+                begin = grid.index(x, part.y_min)
+                end = begin + part.y_max - part.y_min + 1
+                grid.marks[begin:end] = bytes(end - begin)
+
+    def _find_grid(self, zoom: int, x: int) -> _Grid:
+        """Return the last grid that starts at or before a column, or else the first one."""
+        return self._grids[zoom][max(bisect_right(self._starts[zoom], x) - 1, 0)]
+
+    def _find_mark(self, tile: TileId) -> tuple[bytearray, int] | None:
+        """Return the marks and the position of a tile of the area."""
+        if tile.zoom not in self._grids:
+            return None
+        grid = self._find_grid(tile.zoom, tile.x)
+        if not grid.tiles.contains(tile):
+            return None
+        index = grid.index(tile.x, tile.y)
+        return None if grid.marks[index] == _OUTSIDE else (grid.marks, index)
 
     def mark(self, tile: TileId, flaws: Iterable[Flaw]) -> bool:
         """Mark a tile as present with these flaws; return whether it is in the area."""
-        for grid in self._grids.get(tile.zoom, ()):
-            if grid.tiles.contains(tile):
-                grid.marks[grid.index(tile)] |= _PRESENT
-                for flaw in flaws:
-                    grid.marks[grid.index(tile)] |= _BITS[flaw]
-                return True
-        return False
+        found = self._find_mark(tile)
+        if found is None:
+            return False
+        marks, index = found
+        marks[index] |= _PRESENT
+        for flaw in flaws:
+            marks[index] |= _BITS[flaw]
+        return True
 
     def mark_absent(self, tile: TileId) -> bool:
         """Mark a tile of the area as absent, unless it is present; return whether it was marked."""
-        for grid in self._grids.get(tile.zoom, ()):
-            if grid.tiles.contains(tile) and not grid.marks[grid.index(tile)]:
-                grid.marks[grid.index(tile)] = _BITS[Flaw.ABSENT]
-                return True
-        return False
+        return self._replace_hole(tile, _BITS[Flaw.ABSENT])
 
     def fill_hole(self, tile: TileId) -> bool:
         """Mark a hole as present; return whether the tile was one."""
-        for grid in self._grids.get(tile.zoom, ()):
-            if grid.tiles.contains(tile) and not grid.marks[grid.index(tile)]:
-                grid.marks[grid.index(tile)] = _PRESENT
-                return True
-        return False
+        return self._replace_hole(tile, _PRESENT)
+
+    def _replace_hole(self, tile: TileId, mark: int) -> bool:
+        found = self._find_mark(tile)
+        if found is None or found[0][found[1]]:
+            return False
+        found[0][found[1]] = mark
+        return True
 
     def count_by_zoom(self) -> dict[int, ReadinessCount]:
         """Return the tile counts of each zoom level, in total and by flaw."""
@@ -214,24 +250,74 @@ class ReadinessMap:
             raise InvalidValueError(
                 field="limit", value=limit, problem=f"must be at least {REGIONS_MIN}"
             )
-        side = 1
+        side, grids = 1, self._grids[zoom]
         while True:
-            every = (patch for grid in self._grids[zoom] for patch in grid.find_regions(flaw, side))
+            every = (patch for grid in grids for patch in grid.find_regions(flaw, side))
             found = list(islice(every, limit + 1))
             if len(found) <= limit:
                 return found
+            if side >= 1 << zoom:  # one region for each grid, and there are too many grids
+                every = (patch for grid in grids for patch in grid.find_regions(flaw, side))
+                return _join_regions(list(every), limit)
             side *= 2
 
     def draw_preview(self, zoom: int, *, columns_max: int, rows_max: int) -> MapPreview:
         """Draw a zoom level in at most ``columns_max`` by ``rows_max`` cells."""
-        grids = self._grids[zoom]
-        if self.coverage.bbox.crosses_antimeridian:
-            grids = grids[::-1]  # the part that ends at 180 degrees is west of the other
+        parts = self._group_grids(zoom)
+        widths = [part[-1].tiles.x_max - part[0].tiles.x_min + 1 for part in parts]
+        north = min(grid.tiles.y_min for part in parts for grid in part)
+        height = max(grid.tiles.y_max for part in parts for grid in part) - north + 1
         side = 1
         while (
-            sum(-(-grid.width // side) for grid in grids) > max(columns_max, len(grids))
-            or -(-grids[0].height // side) > rows_max
+            sum(-(-width // side) for width in widths) > max(columns_max, len(parts))
+            or -(-height // side) > rows_max
         ):
             side += 1
-        columns = [column for grid in grids for column in grid.build_cells(side)]
+        columns: list[list[MapCell]] = []
+        for part, width in zip(parts, widths, strict=True):
+            rows = -(-height // side)
+            ranks = [[0] * rows for _ in range(-(-width // side))]
+            west = part[0].tiles.x_min
+            for grid in part:
+                for cell in range(
+                    (grid.tiles.x_min - west) // side, (grid.tiles.x_max - west) // side + 1
+                ):
+                    inside = range(
+                        max(west + cell * side, grid.tiles.x_min),
+                        min(west + (cell + 1) * side, grid.tiles.x_max + 1),
+                    )
+                    ranked = grid.rank_cells(inside, side, north=north, rows=rows)
+                    ranks[cell] = list(map(max, ranks[cell], ranked))
+            columns += ([_CELL_BY_RANK[rank] for rank in column] for column in ranks)
         return MapPreview(zoom=zoom, side=side, rows=tuple(zip(*columns, strict=True)))
+
+    def _group_grids(self, zoom: int) -> list[list[_Grid]]:
+        """Return the grids from west to east, on each side of the antimeridian."""
+        grids = self._grids[zoom]
+        if not self.coverage.bbox.crosses_antimeridian:
+            return [grids]
+        half = 1 << zoom >> 1
+        # The part that ends at 180 degrees is west of the other.
+        sides = (
+            [g for g in grids if g.tiles.x_min >= half],
+            [g for g in grids if g.tiles.x_min < half],
+        )
+        return [side for side in sides if side]
+
+
+def _join_regions(regions: Sequence[FlawRegion], limit: int) -> list[FlawRegion]:
+    """Return at most ``limit`` rectangles around neighbours, never across half of the globe."""
+    size = -(-len(regions) // (limit - 1))
+    joined: list[FlawRegion] = []
+    count = 0
+    for region in regions:
+        last = joined[-1] if joined else None
+        half = 1 << region.tiles.zoom >> 1
+        if last is None or count == size or region.tiles.x_min - last.tiles.x_max > half:
+            joined.append(region)
+            count = 1
+            continue
+        tiles = last.tiles.join(region.tiles)
+        joined[-1] = FlawRegion(flaw=region.flaw, tiles=tiles, flawed=last.flawed + region.flawed)
+        count += 1
+    return joined

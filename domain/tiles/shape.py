@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 
 from attrs import field, frozen
 
+from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX, BBox, find_enclosing_arc
 from tileferry.domain.tiles.limits import SHAPE_CHARS_MAX, SHAPE_VERTICES_MAX
@@ -161,6 +162,31 @@ class Shape:
 
 Place: TypeAlias = BBox | Shape
 """Where an area is."""
+
+
+def shape_to_geojson(shape: Shape) -> dict[str, JsonValue]:
+    """Return the shape as GeoJSON: its polygons, outer ring first, and its lines."""
+    polygons: list[JsonValue] = [
+        [_to_positions((*ring, ring[0])) for ring in sorted(rings, key=_measure_box, reverse=True)]
+        for rings in shape.polygons
+    ]
+    lines: list[JsonValue] = [_to_positions(line) for line in shape.lines]
+    geometries: list[JsonValue] = []
+    if polygons:
+        geometries.append({"type": "MultiPolygon", "coordinates": polygons})
+    if lines:
+        geometries.append({"type": "MultiLineString", "coordinates": lines})
+    return {"type": "GeometryCollection", "geometries": geometries}
+
+
+def _measure_box(ring: Path) -> int:
+    """Return the size of the box around a ring; that of an outer ring is the largest."""
+    longitudes, latitudes = ([vertex[axis] for vertex in ring] for axis in (0, 1))
+    return (max(longitudes) - min(longitudes)) * (max(latitudes) - min(latitudes))
+
+
+def _to_positions(path: Path) -> list[JsonValue]:
+    return [[lon / UNITS_PER_DEGREE, lat / UNITS_PER_DEGREE] for lon, lat in path]
 
 
 def find_rectangle(ring: Degrees) -> BBox | None:

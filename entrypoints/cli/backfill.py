@@ -16,12 +16,15 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
     ConfirmOption,
     CustomerOption,
+    DetailOption,
     FromOption,
     OwnSourceOption,
     QueryOption,
     ReasonOption,
+    RouteOption,
     SectorOption,
     ToOption,
     ZoomOption,
@@ -58,7 +61,10 @@ def plan_command(
     last: ToOption,
     bbox: BboxOption = None,
     area: AreaOption = None,
-    zoom: ZoomOption,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
+    zoom: ZoomOption = None,
     sector: SectorOption,
     reprocess: Annotated[
         bool, typer.Option("--reprocess", help="Include successful partitions; they stay readable.")
@@ -88,7 +94,7 @@ def plan_command(
     from tileferry.domain.partitions import BackfillAction, BackfillRequest
     from tileferry.domain.tiles import SectorClass
     from tileferry.domain.tiles.area import Area
-    from tileferry.entrypoints.cli.areas import parse_one_coverage
+    from tileferry.entrypoints.cli.areas import AreaInput, parse_one_coverage
     from tileferry.entrypoints.cli.output import (
         blame_option,
         open_installation,
@@ -112,13 +118,10 @@ def plan_command(
         )
     with open_installation(config) as installation:
         settings = installation.config
-        coverage = parse_one_coverage(settings, bbox, area, zoom)
+        given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
+        coverage = parse_one_coverage(settings, given, zoom)
         with blame_option("--zoom"):
-            target = Area(
-                bbox=coverage.bbox,
-                zoom_levels=coverage.zoom_levels,
-                sector_class=SectorClass(sector),
-            )
+            target = Area.from_coverage(coverage, SectorClass(sector))
         with blame_option("--from/--to"):
             request = BackfillRequest(
                 source=source or settings.source,
@@ -164,7 +167,7 @@ def _render_plan(plan: "BackfillPlan") -> "Group":
         f"Backfill of {request.source}/{request.customer_id}/{request.query_name}, {span}",
         {
             "created": format_utc(plan.made_at),
-            "area": f"{request.area.bbox}, zoom {zooms}, {request.area.sector_class}",
+            "area": f"{request.area.place_key}, zoom {zooms}, {request.area.sector_class}",
             "hash": plan.hash,
         },
     )

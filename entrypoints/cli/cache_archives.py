@@ -9,7 +9,10 @@ from tileferry.entrypoints.cli.command_group import ConfigFile, JsonFlag, format
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
+    DetailOption,
     OptionalZoom,
+    RouteOption,
     Sector,
     SourceOption,
     WaitOption,
@@ -65,6 +68,9 @@ def export_command(
     ] = None,
     bbox: BboxOption = None,
     area: AreaOption = None,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
     zoom: OptionalZoom = None,
     source: SourceOption = None,
     name: Annotated[
@@ -92,9 +98,11 @@ def export_command(
     the same time.
     """
     from tileferry.domain.archives import ArchiveFormat, detect_format
-    from tileferry.domain.tiles.tile_id import check_source
+    from tileferry.domain.tiles import TileCoverage
+    from tileferry.domain.tiles.bbox import WORLD
+    from tileferry.domain.tiles.tile_id import ALL_ZOOMS, check_source
     from tileferry.entrypoints.archives import build_archive_target, build_export_request
-    from tileferry.entrypoints.cli.areas import parse_boxes, parse_zooms
+    from tileferry.entrypoints.cli.areas import AreaInput, parse_areas, parse_zooms
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import blame_option, open_installation, print_json
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
@@ -109,15 +117,18 @@ def export_command(
         settings = installation.config
         if source is not None:
             check_source(source, field="--source")
-        is_all = not (bbox or area)
-        boxes = None if is_all else [item.box for item in parse_boxes(settings, bbox, area)]
-        levels = None if zoom is None else parse_zooms(zoom)
+        given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
+        if given.is_given:
+            areas = parse_areas(settings, given, zoom, default_zooms=ALL_ZOOMS)
+            coverages = [item.coverage for item in areas]
+        else:
+            levels = ALL_ZOOMS if zoom is None else parse_zooms(zoom)
+            coverages = [TileCoverage(bbox=WORLD, zoom_levels=levels)]
         with blame_option("--zoom"):
             request = build_export_request(
                 settings,
                 dest,
-                boxes=boxes,
-                zoom_levels=levels,
+                coverages,
                 source=source,
                 name=name,
                 attribution=attribution,

@@ -10,9 +10,12 @@ from tileferry.entrypoints.cli.command_group import ConfigFile, JsonFlag, format
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
+    DetailOption,
     OptionalFlight,
     OptionalZoom,
     OwnSourceOption,
+    RouteOption,
     Sector,
 )
 
@@ -48,6 +51,9 @@ def verify_command(
     *,
     bbox: BboxOption = None,
     area: AreaOption = None,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
     zoom: OptionalZoom = None,
     flight: OptionalFlight = None,
     sector: Annotated[
@@ -112,7 +118,7 @@ def verify_command(
     no tile (deleted, replaced or never committed) are counted as dead; they are not damage, and
     `cache compact` reclaims them.
 
-    An area (--bbox or --area, with --zoom) is NO-GO if a tile is damaged, stale or of an
+    An area (--bbox, --area or --route, with --zoom) is NO-GO if a tile is damaged, stale or of an
     unacceptable resolution, if more than --max-holes tiles are missing, or if the provider does
     not have a tile, unless that is accepted. Downgraded tiles are a warning. Several areas are GO
     if each of them is; --flight alone judges all of its areas.
@@ -125,22 +131,33 @@ def verify_command(
         get_end_of_day,
     )
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.cli.areas import parse_coverages
+    from tileferry.entrypoints.cli.areas import AreaInput, parse_coverages
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import open_installation
     from tileferry.entrypoints.cli.parsing import parse_day
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
 
-    has_area = bool(bbox or area)
+    given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
+    has_area = given.is_given
     if not has_area and flight is None:
-        about_area = (zoom, sector, on, source, max_holes, confirmed_within, geojson)
+        about_area = (
+            zoom,
+            buffer,
+            detail,
+            sector,
+            on,
+            source,
+            max_holes,
+            confirmed_within,
+            geojson,
+        )
         if quick or accept_absent or any(value is not None for value in about_area):
-            raise typer.BadParameter("these options need an area; add --bbox, --area or --flight")
+            raise typer.BadParameter(
+                "these options need an area; add --bbox, --area, --route or --flight"
+            )
         _verify_all_tiles(config, json=json)
         return
-    if has_area and zoom is None:
-        raise typer.BadParameter("an area needs zoom levels; add --zoom")
-    if not has_area and any(value is not None for value in (zoom, sector, source)):
+    if not has_area and any(value is not None for value in (zoom, buffer, detail, sector, source)):
         raise typer.BadParameter(
             "the areas of a flight have their own zoom levels, sector and source; add --bbox or"
             " --area, or leave these options out"
@@ -150,7 +167,7 @@ def verify_command(
     with open_installation(config, progress) as installation:
         day = None if on is None else parse_day(on, option="--on")
         if has_area:
-            coverages = parse_coverages(installation.config, bbox, area, zoom or "")
+            coverages = parse_coverages(installation.config, given, zoom)
             now = installation.get_database_time()
             flown_at = now if day is None else get_end_of_day(day, now, field="--on")
             queries = [

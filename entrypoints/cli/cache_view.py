@@ -16,6 +16,7 @@ from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import BBox, Flaw, FlawRegion, ReadinessCount
 from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.flight import describe_location
+from tileferry.domain.tiles.readiness_map import MapCell, Outside
 from tileferry.entrypoints.cli.flight_view import place_to_json
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
@@ -90,7 +91,7 @@ _NAMES = {
 
 
 # The symbols differ in shape, so that they are distinguishable without colour.
-_SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
+_SIGNS: dict[MapCell, tuple[str, str, str]] = {
     None: ("█", "#", "green"),
     Flaw.DAMAGED: ("X", "X", "bold red"),
     Flaw.HOLE: ("·", ".", "red"),
@@ -99,6 +100,7 @@ _SIGNS: dict[Flaw | None, tuple[str, str, str]] = {
     Flaw.SUB_SPEC: ("R", "R", "magenta"),
     Flaw.UNCONFIRMED: ("?", "?", "yellow"),
     Flaw.DOWNGRADED: ("▒", "d", "cyan"),
+    Outside.OUTSIDE: (" ", " ", ""),
 }
 
 
@@ -183,7 +185,7 @@ def _draw_map(report: ReadinessReport, console: Console) -> RenderableType:
     shown = {cell for row in picture.rows for cell in row}
     legend = [
         f"{_SIGNS[cell][plain]} {'good' if cell is None else _NAMES[cell]}"
-        for cell in _SIGNS
+        for cell in (None, *Flaw)
         if cell in shown
     ]
     side = picture.side

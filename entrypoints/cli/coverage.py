@@ -8,7 +8,14 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.option_types import AreaOption, BboxOption, ZoomOption
+from tileferry.entrypoints.cli.option_types import (
+    AreaOption,
+    BboxOption,
+    BufferOption,
+    DetailOption,
+    RouteOption,
+    ZoomOption,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +38,10 @@ def coverage_command(
     *,
     bbox: BboxOption = None,
     area: AreaOption = None,
-    zoom: ZoomOption,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
+    zoom: ZoomOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -40,14 +50,15 @@ def coverage_command(
     For each area and zoom level: number, size, age and resolution of the tiles. Stale tiles are
     refused in sector active_conflict and downgraded in stable_rear.
     """
-    from tileferry.entrypoints.cli.areas import parse_coverages
+    from tileferry.entrypoints.cli.areas import AreaInput, parse_coverages
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
     from tileferry.entrypoints.cli.progress_view import WaitPrinter
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
+    given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
     with open_installation(config, WaitPrinter(stderr)) as installation:
         settings = installation.config
-        coverages = parse_coverages(settings, bbox, area, zoom)
+        coverages = parse_coverages(settings, given, zoom)
         survey = installation.area_survey
         surveyed = [(coverage, survey.summarize(coverage)) for coverage in coverages]
     if json:

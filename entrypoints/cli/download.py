@@ -13,8 +13,11 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
+    DetailOption,
     FarFlag,
     FlightOption,
+    RouteOption,
     SectorOption,
     WaitOption,
     ZoomOption,
@@ -44,7 +47,10 @@ def download_command(
     *,
     bbox: BboxOption = None,
     area: AreaOption = None,
-    zoom: ZoomOption,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
+    zoom: ZoomOption = None,
     flight: FlightOption,
     sector: SectorOption,
     only_failed: Annotated[
@@ -109,11 +115,7 @@ def download_command(
     from tileferry.domain.errors import TileManagerError
     from tileferry.domain.tiles import SectorClass
     from tileferry.domain.tiles.download import combine_reports
-    from tileferry.entrypoints.cli.areas import (
-        build_download_requests,
-        parse_boxes,
-        parse_coverages,
-    )
+    from tileferry.entrypoints.cli.areas import AreaInput, build_download_requests, parse_areas
     from tileferry.entrypoints.cli.download_view import build_report_table, suggest_next_step
     from tileferry.entrypoints.cli.failures import error_to_json
     from tileferry.entrypoints.cli.output import open_installation, print_json, stderr, stdout
@@ -132,9 +134,12 @@ def download_command(
     with stop, open_installation(config, progress, clock=StoppableClock(stop)) as installation:
         settings = installation.config
         stop.grace_s = settings.c11.stop_grace_s
-        coverages = parse_coverages(settings, bbox, area, zoom)
-        requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
-        for item in parse_boxes(settings, bbox, area):
+        given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
+        areas = parse_areas(settings, given, zoom)
+        requests = build_download_requests(
+            settings, [item.coverage for item in areas], flight, SectorClass(sector)
+        )
+        for item in areas:
             stderr.print(str(item))
         reports, error = _run_downloads(
             installation,

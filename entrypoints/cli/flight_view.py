@@ -9,6 +9,7 @@ from tileferry.domain.text import format_bytes, format_utc, printable
 from tileferry.domain.tiles import BBox, Flight, FlightStatus
 from tileferry.domain.tiles.flight import describe_location, find_distance_km
 from tileferry.domain.tiles.place import describe_place, find_centre, measure_size_km
+from tileferry.domain.tiles.shape import shape_to_geojson
 from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
 
 with import_on_call(globals()):
@@ -167,6 +168,7 @@ def areas_to_json(flight: Flight, judged: FlightVerdict) -> list[dict[str, Any]]
     return [
         {
             "bbox": bbox_to_json(item.area.bbox),
+            "shape": None if item.area.shape is None else shape_to_geojson(item.area.shape),
             "zoom_levels": list(item.area.zoom_levels),
             "sector_class": item.area.sector_class.value,
             "source": item.source,

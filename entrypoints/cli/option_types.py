@@ -25,17 +25,49 @@ AreaOption = Annotated[
     typer.Option(
         "--area",
         metavar="NAME|FILE",
-        help="Area by its name in the configuration, or the bounding box of a GeoJSON file."
+        help="Area by its name in the configuration, or drawn in a file: GeoJSON, KML, KMZ, GPX or"
+        " a QGroundControl plan. Only tiles that it touches. Repeatable.",
+    ),
+]
+RouteOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--route",
+        metavar="FILE",
+        help="Corridor along the route in a file, of the same formats; with --buffer or --detail."
         " Repeatable.",
+    ),
+]
+BufferOption = Annotated[
+    str | None,
+    typer.Option(
+        "--buffer", metavar="DISTANCE", help="Distance from the route, such as 500m or 2km."
+    ),
+]
+DetailOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detail",
+        metavar="LEVELS:DISTANCE,…",
+        help="Zoom levels by distance from the route, such as 18:200m,16:2km.",
     ),
 ]
 FarFlag = Annotated[
     bool,
     typer.Option("--far", help="Confirm an area that is far from the flight's other areas."),
 ]
-_ZOOM = typer.Option("--zoom", metavar="LEVELS", help="Zoom levels, such as 15,16 or 13-15.")
-ZoomOption = Annotated[str, _ZOOM]
-OptionalZoom = Annotated[str | None, _ZOOM]
+ZoomOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zoom",
+        metavar="LEVELS",
+        help="Zoom levels, such as 15,16 or 13-15; every area but --detail needs them.",
+    ),
+]
+OptionalZoom = Annotated[
+    str | None,
+    typer.Option("--zoom", metavar="LEVELS", help="Zoom levels, such as 15,16 or 13-15."),
+]
 
 # flights
 

@@ -158,3 +158,23 @@ def check_name(value: str | None, given_as: str) -> None:
     """Check that a value is a valid name of a source, customer, query or run."""
     if value is not None and not is_name(value):
         raise InvalidValueError(field=given_as, value=value, problem="is not a plain name")
+
+
+# distances
+
+_DISTANCE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(m|km)", re.ASCII)
+_DISTANCE_M_MIN, _DISTANCE_M_MAX = 1.0, 100_000.0
+
+
+def parse_distance(text: str, *, option: str) -> float:
+    """Return a distance in metres: ``500m`` or ``2km``."""
+    match = _DISTANCE.fullmatch(text.strip().lower())
+    metres = 0.0 if match is None else float(match[1]) * (1_000 if match[2] == "km" else 1)
+    if not _DISTANCE_M_MIN <= metres <= _DISTANCE_M_MAX:
+        raise InvalidValueError(
+            field=option,
+            value=text,
+            problem="is not a distance from 1m to 100km",
+            remedy="use a distance such as 500m or 2km",
+        )
+    return metres

@@ -13,7 +13,10 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
+    DetailOption,
     FlightOption,
+    RouteOption,
     SectorOption,
     ZoomOption,
 )
@@ -39,7 +42,10 @@ def plan_command(
     *,
     bbox: BboxOption = None,
     area: AreaOption = None,
-    zoom: ZoomOption,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
+    zoom: ZoomOption = None,
     flight: FlightOption,
     sector: SectorOption,
     rate: Annotated[
@@ -59,7 +65,7 @@ def plan_command(
     the duration. Exit code 4 if the area does not fit into the cache.
     """
     from tileferry.domain.tiles import SectorClass
-    from tileferry.entrypoints.cli.areas import build_download_requests, parse_coverages
+    from tileferry.entrypoints.cli.areas import AreaInput, build_download_requests, parse_coverages
     from tileferry.entrypoints.cli.exit_codes import get_exit_code
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
@@ -74,9 +80,10 @@ def plan_command(
     from tileferry.entrypoints.tile_source import format_credits, get_credits
 
     rate_bytes_s = None if rate is None else parse_rate(rate)
+    given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
     with open_installation(config, WaitPrinter(stderr)) as installation:
         settings = installation.config
-        coverages = parse_coverages(settings, bbox, area, zoom)
+        coverages = parse_coverages(settings, given, zoom)
         requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
         planned, plan, estimate = installation.plan_downloads(requests, rate_bytes_s=rate_bytes_s)
     boxes = [coverage.bbox for coverage in coverages]

@@ -13,10 +13,13 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import (
     AreaOption,
     BboxOption,
+    BufferOption,
     CapturedOption,
+    DetailOption,
     FarFlag,
     FlightOption,
     KindOption,
+    RouteOption,
     RunArgument,
     RunStatusOption,
     RunTextOption,
@@ -166,7 +169,10 @@ def submit_download_command(
     *,
     bbox: BboxOption = None,
     area: AreaOption = None,
-    zoom: ZoomOption,
+    route: RouteOption = None,
+    buffer: BufferOption = None,
+    detail: DetailOption = None,
+    zoom: ZoomOption = None,
     flight: FlightOption,
     sector: SectorOption,
     far: FarFlag = False,
@@ -176,6 +182,7 @@ def submit_download_command(
     """Queue the download of areas for a flight, one run each. The same work is not queued twice."""
     from tileferry.domain.tiles import SectorClass
     from tileferry.entrypoints.cli.areas import (
+        AreaInput,
         build_download_requests,
         confirm_distances,
         parse_coverages,
@@ -185,7 +192,8 @@ def submit_download_command(
 
     with open_installation(config) as installation:
         settings = installation.config
-        coverages = parse_coverages(settings, bbox, area, zoom)
+        given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
+        coverages = parse_coverages(settings, given, zoom)
         requests = build_download_requests(settings, coverages, flight, SectorClass(sector))
         confirm_distances(installation, requests, far=far)
         submitted = [

@@ -35,7 +35,9 @@ from tileferry.domain.tiles import (
     UploadRequest,
 )
 from tileferry.domain.tiles.area import Area
+from tileferry.domain.tiles.bbox import WORLD
 from tileferry.domain.tiles.download import combine_reports
+from tileferry.domain.tiles.tile_id import ALL_ZOOMS
 from tileferry.entrypoints.archives import (
     build_archive_source,
     build_archive_target,
@@ -43,19 +45,19 @@ from tileferry.entrypoints.archives import (
     detect_import_format,
 )
 from tileferry.entrypoints.coercion import (
-    BBoxLike,
+    PlaceLike,
     SectorLike,
     check_one_landing_source,
     select_fetch_mode,
-    to_bbox,
-    to_boxes,
+    to_place,
+    to_places,
     to_sector,
 )
 from tileferry.entrypoints.flight_report import make_flight_report
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.report.flight import FlightReport
 
-Boxes = BBoxLike | Sequence[BBoxLike]
+Places = PlaceLike | Sequence[PlaceLike]
 """One area, or several."""
 
 
@@ -83,19 +85,21 @@ class Tileferry(Installation):
 
     # the cache
 
-    def coverage(self, *, bbox: Boxes, zoom_levels: Sequence[int]) -> list[TileSummary]:
-        """Return what the provider has in an area, or in several."""
-        downloader = self.build_downloader()
+    def coverage(self, *, bbox: Places, zoom_levels: Sequence[int]) -> list[TileSummary]:
+        """Return what the provider has in an area, or in several.
+
+        ``bbox``, here and elsewhere, is a box, a shape, or the path of a file that draws one.
+        """
         return [
             tile
-            for box in to_boxes(bbox)
-            for tile in downloader.enumerate_remote_coverage(box, zoom_levels)
+            for place in to_places(bbox)
+            for tile in self.area_survey.list_tiles(TileCoverage.from_place(place, zoom_levels))
         ]
 
     def download(
         self,
         *,
-        bbox: Boxes,
+        bbox: Places,
         zoom_levels: Sequence[int],
         flight: str,
         sector: SectorLike,
@@ -141,7 +145,7 @@ class Tileferry(Installation):
     def verify(
         self,
         *,
-        bbox: BBoxLike,
+        bbox: PlaceLike,
         zoom_levels: Sequence[int],
         sector: SectorLike = SectorClass.ACTIVE_CONFLICT,
         on: date | None = None,
@@ -158,7 +162,7 @@ class Tileferry(Installation):
         """
         now = self.get_database_time()
         query = ReadinessQuery(
-            coverage=TileCoverage(bbox=to_bbox(bbox), zoom_levels=zoom_levels),
+            coverage=TileCoverage.from_place(to_place(bbox), zoom_levels),
             sector=to_sector(sector),
             now=now,
             flown_at=now if on is None else get_end_of_day(on, now, field="on"),
@@ -201,7 +205,7 @@ class Tileferry(Installation):
         self,
         dest: Path,
         *,
-        bbox: Boxes | None = None,
+        bbox: Places | None = None,
         zoom_levels: Sequence[int] | None = None,
         name: str | None = None,
         attribution: str | None = None,
@@ -216,8 +220,10 @@ class Tileferry(Installation):
         request = build_export_request(
             self.config,
             dest,
-            boxes=None if bbox is None else to_boxes(bbox),
-            zoom_levels=zoom_levels,
+            [
+                TileCoverage.from_place(place, ALL_ZOOMS if zoom_levels is None else zoom_levels)
+                for place in ([WORLD] if bbox is None else to_places(bbox))
+            ],
             name=name,
             attribution=attribution,
         )
@@ -283,7 +289,7 @@ class Tileferry(Installation):
     def submit_download(
         self,
         *,
-        bbox: BBoxLike,
+        bbox: PlaceLike,
         zoom_levels: Sequence[int],
         flight: str,
         sector: SectorLike,
@@ -298,7 +304,7 @@ class Tileferry(Installation):
     def submit_downloads(
         self,
         *,
-        bbox: Boxes,
+        bbox: Places,
         zoom_levels: Sequence[int],
         flight: str,
         sector: SectorLike,
@@ -340,8 +346,5 @@ class Tileferry(Installation):
         return self.partition_data.open(key)
 
 
-def _to_areas(bbox: Boxes, zoom_levels: Sequence[int], sector: SectorLike) -> list[Area]:
-    return [
-        Area(bbox=box, zoom_levels=zoom_levels, sector_class=to_sector(sector))
-        for box in to_boxes(bbox)
-    ]
+def _to_areas(bbox: Places, zoom_levels: Sequence[int], sector: SectorLike) -> list[Area]:
+    return [Area.from_place(place, zoom_levels, to_sector(sector)) for place in to_places(bbox)]

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from attrs import frozen
 
-from tileferry.domain.tiles import TileCoverage, TileId, TileRange
+from tileferry.domain.tiles import TileCoverage, TileId, TileRange, compute_tile_ranges
 from tileferry.entrypoints.report.cells import Rectangle
 
 SIDE_PX = 1_024
@@ -78,7 +78,7 @@ def choose_zoom(coverage: TileCoverage) -> int | None:
 
 def list_parts(coverage: TileCoverage, zoom: int) -> list[TileRange]:
     """Return the tiles of a zoom level, from west to east across the antimeridian."""
-    parts = [part for part in coverage.ranges if part.zoom == zoom]
+    parts = list(compute_tile_ranges(coverage.bbox, zoom))
     return parts[::-1] if coverage.bbox.crosses_antimeridian else parts
 
 

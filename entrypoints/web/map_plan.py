@@ -4,7 +4,7 @@ from attrs import define, evolve
 
 from tileferry.application.download.survey import DurationEstimate, EstimateBasis
 from tileferry.domain.errors import InvalidValueError
-from tileferry.domain.tiles import Area, BBox, DownloadRequest, SectorClass
+from tileferry.domain.tiles import Area, BBox, DownloadRequest, Place, SectorClass
 from tileferry.domain.tiles.area import area_to_json
 from tileferry.entrypoints.cli.areas import parse_drawn_area, parse_zooms
 from tileferry.entrypoints.cli.plan import build_plan_rows
@@ -90,10 +90,8 @@ def _read_request(request: PageRequest) -> DownloadRequest:
         raise InvalidValueError(field="sector", value=sector, problem=f"must be one of {known}")
     wanted = DownloadRequest(
         flight_id=form.get("flight", "").strip(),
-        area=Area(
-            bbox=_read_box(request),
-            zoom_levels=parse_zooms(form.get("zoom", "")),
-            sector_class=SectorClass(sector),
+        area=Area.from_place(
+            _read_place(request), parse_zooms(form.get("zoom", "")), SectorClass(sector)
         ),
         cache_root=request.installation.config.c11.cache_root,
     )
@@ -108,7 +106,7 @@ def _read_request(request: PageRequest) -> DownloadRequest:
     return wanted
 
 
-def _read_box(request: PageRequest) -> BBox:
+def _read_place(request: PageRequest) -> Place:
     drawn = request.form.get("geojson", "").strip()
     if drawn:
         return parse_drawn_area(drawn, name="the dropped area")

@@ -6,7 +6,16 @@ import pytest
 from attrs import evolve
 from support.cache_env import NOTE, NOW, TILE, CacheEnv, area_of
 
-from tileferry.domain.tiles import Flight, FlightStatus, FlightUsage, OperatorNote
+from tileferry.domain.tiles import (
+    Area,
+    Flight,
+    FlightStatus,
+    FlightUsage,
+    OperatorNote,
+    SectorClass,
+    Shape,
+    tile_bounds,
+)
 
 
 def test_flight_has_the_areas_that_were_added(cache_env: CacheEnv) -> None:
@@ -21,6 +30,40 @@ def test_flight_has_the_areas_that_were_added(cache_env: CacheEnv) -> None:
     assert cache_env.flights.find_flight("F1") == flight
     assert cache_env.flights.list_flights() == [Flight(flight_id="F0"), flight]
     assert flight.areas[0].added_at == NOW
+
+
+def test_area_of_a_flight_can_be_a_shape(cache_env: CacheEnv) -> None:
+    box = area_of(15, [1, 2, 3], [0, 1, 2])
+    bounds = box.area.bbox
+    lower = [(bounds.west, bounds.north), (bounds.west, bounds.south), (bounds.east, bounds.south)]
+    upper = [(bounds.west, bounds.north), (bounds.east, bounds.north), (bounds.east, bounds.south)]
+    first, second = (
+        evolve(
+            box,
+            area=Area.from_place(
+                Shape.from_degrees(polygons=[[half]]), [15], SectorClass.STABLE_REAR
+            ),
+        )
+        for half in (lower, upper)
+    )
+    for area in (first, second, box):
+        assert cache_env.flights.add_area("F1", area)
+        assert not cache_env.flights.add_area("F1", area)
+    found = cache_env.flights.find_flight("F1")
+    assert found == Flight(flight_id="F1", areas=[first, second, box])
+    assert found.areas[0].area.shape != found.areas[1].area.shape
+
+
+def test_pin_protects_the_tiles_of_a_shape_only(cache_env: CacheEnv) -> None:
+    cache_env.fill(1, 2, 3, flight_id="F2")
+    ends = [tile_bounds(evolve(TILE, x=x)) for x in (1, 2)]
+    line = [((box.west + box.east) / 2, (box.south + box.north) / 2) for box in ends]
+    shape = Shape.from_degrees(lines=[line])
+    area = evolve(area_of(15, [1]), area=Area.from_place(shape, [15], SectorClass.STABLE_REAR))
+    cache_env.flights.add_area("F1", area)
+    cache_env.flights.pin_flight("F1", NOTE)
+    assert cache_env.flights.measure_usage()["F1"].tiles == 2
+    assert [tile.x for tile in cache_env.budget(300).reserve_headroom(100).evicted] == [3]
 
 
 def test_flights_share_the_tiles_where_their_areas_overlap(cache_env: CacheEnv) -> None:

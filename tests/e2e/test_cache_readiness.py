@@ -161,9 +161,9 @@ def fetch_tile_rows(database: Database) -> Sequence[Any]:
     ("arguments", "problem"),
     [
         (["--bbox", BOX], "add --zoom"),
-        (["--zoom", "15"], "add --bbox, --area or --flight"),
-        (["--quick"], "add --bbox, --area or --flight"),
-        (["--max-holes", "0"], "add --bbox, --area or --flight"),
+        (["--zoom", "15"], "add --bbox, --area, --route or --flight"),
+        (["--quick"], "add --bbox, --area, --route or --flight"),
+        (["--max-holes", "0"], "add --bbox, --area, --route or --flight"),
         (["--flight", "F7", "--zoom", "15"], "have their own zoom levels"),
         (["--area", "nowhere", "--zoom", "15"], "--area: is neither a name"),
         (["--bbox", "1,2,3", "--zoom", "15"], "is not of the form W,S,E,N"),

@@ -30,7 +30,7 @@ VERSIONS = {
     TILE_DOWNLOADER: "1.3.0",
     TILE_UPLOADER: "1.2.0",
     RUN_QUEUE: "1.1.0",
-    CLI_JSON: "1.10.0",
+    CLI_JSON: "1.11.0",
     TILE_STORE: "1.4.0",
     METADATA_STORE: "1.3.0",
     FDR_RECORDS: "1.0.0",

@@ -38,9 +38,11 @@ from tileferry.domain.tiles import (
     NewTile,
     ResolutionGate,
     SectorClass,
+    Shape,
     TileCoverage,
     TileId,
     TileMetadata,
+    tile_bounds,
 )
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
@@ -396,3 +398,25 @@ def test_day_ends_in_utc_and_must_not_be_over() -> None:
     assert get_end_of_day(NOW.date() - DAY, NOW, field="on") == NOW
     with pytest.raises(InvalidValueError, match="on: is over"):
         get_end_of_day(NOW.date() - 2 * DAY, NOW, field="on")
+
+
+def test_only_the_tiles_of_a_shape_are_judged(rows: MemoryTileMetadataStore) -> None:
+    route = Shape.from_degrees(lines=[[(36.0, 50.0), (36.9, 50.6)]])
+    area = TileCoverage.from_place(route, [10, 14])
+    tiles = list(area.tiles("sat"))
+    holes = {tiles[0], tiles[20], tiles[-1]}
+    store_tiles(rows, *(new_tile(tile) for tile in tiles if tile not in holes))
+    report = report_readiness(rows, area=area)
+    assert not report.verdict.is_go
+    assert (report.total.tiles, report.total.present) == (len(tiles), len(tiles) - 3)
+    assert {patch.tiles.bounds for patch in report.iter_patches()} == set(map(tile_bounds, holes))
+    boxes = report.find_repair_boxes()
+    assert len(boxes) == 3
+    fetched = {
+        one
+        for box, zooms in boxes
+        for one in TileCoverage(bbox=box, zoom_levels=zooms).tiles("sat")
+    }
+    assert fetched == holes
+    store_tiles(rows, *map(new_tile, holes))
+    assert report_readiness(rows, area=area).verdict.is_go

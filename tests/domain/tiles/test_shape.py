@@ -10,7 +10,7 @@ from support.shape_oracle import shapes
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, Shape
-from tileferry.domain.tiles.shape import find_rectangle
+from tileferry.domain.tiles.shape import find_rectangle, shape_to_geojson
 
 TRIANGLE = [(36.1, 49.9), (36.4, 49.9), (36.2, 50.1)]
 HOLE = [(36.2, 49.95), (36.3, 49.95), (36.2, 50.0)]
@@ -23,6 +23,28 @@ def test_canonical_text_and_digest_do_not_change() -> None:
         "362000000 499500000 0 500000 1000000 -500000|L -10000000 5000000 20000000 15000000"
     )
     assert shape.digest == "6abe932f677f077d"
+
+
+def test_geojson_has_outer_rings_first_and_closed() -> None:
+    hole = [(36.1, 49.9), (36.3, 49.95), (36.2, 50.0)]
+    shape = Shape.from_degrees(polygons=[[hole, TRIANGLE]], lines=[[(1, 2), (3, 4)]])
+    assert shape_to_geojson(shape) == {
+        "type": "GeometryCollection",
+        "geometries": [
+            {
+                "type": "MultiPolygon",
+                "coordinates": [
+                    [
+                        [[36.1, 49.9], [36.2, 50.1], [36.4, 49.9], [36.1, 49.9]],
+                        [[36.1, 49.9], [36.2, 50.0], [36.3, 49.95], [36.1, 49.9]],
+                    ]
+                ],
+            },
+            {"type": "MultiLineString", "coordinates": [[[1, 2], [3, 4]]]},
+        ],
+    }
+    for alone in (Shape(polygons=shape.polygons), Shape(lines=shape.lines)):
+        assert len(shape_to_geojson(alone)["geometries"]) == 1  # type: ignore[arg-type]
 
 
 @given(shapes(), st.randoms(use_true_random=False))

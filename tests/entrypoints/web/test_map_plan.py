@@ -19,6 +19,8 @@ from tileferry.domain.tiles import (
     EvictionResult,
     FlightArea,
     SectorClass,
+    Shape,
+    TileCoverage,
 )
 from tileferry.domain.work import DownloadArea, parse_work
 from tileferry.entrypoints.web import map_plan
@@ -79,7 +81,10 @@ def test_area_comes_from_geojson(operator: httpx.Client) -> None:
     ring = [[36.1, 49.9], [36.14, 49.9], [36.12, 49.92], [36.1, 49.9]]
     geojson = json.dumps({"type": "Polygon", "coordinates": [ring]})
     page = post_form(operator, map_plan.PATH, {**FIELDS, "bbox": "", "geojson": geojson}).text
-    assert f"Queue the download of {TILES}" in page
+    shape = Shape.from_degrees(polygons=[[[(lon, lat) for lon, lat in ring]]])
+    tiles = TileCoverage.from_place(shape, [14]).count
+    assert tiles < TILES
+    assert f"Queue the download of {tiles} tile" in page
     wrong = post_form(operator, map_plan.PATH, {**FIELDS, "geojson": "{}"})
     assert wrong.status_code == 400
     assert "the dropped area" in wrong.text
