@@ -4,14 +4,16 @@ Started with ``LD_PRELOAD`` set to the library of ``call_faults.c``. It imports 
 reads one request per line from stdin and answers each with the wait status of the fork.
 """
 
+import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
-from typing import Any
+from typing import Any, NoReturn
 
 
 def import_product() -> None:
@@ -52,12 +54,21 @@ def run_command(request: dict[str, Any]) -> int:
     return 0
 
 
-def serve() -> int:
-    """Answer requests until stdin ends; in a fork, return the exit code of its command."""
+def end(code: int) -> NoReturn:
+    """End a fork as a program ends, but without taking apart all that it has imported."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def serve() -> None:
+    """Answer requests until stdin ends; each command runs in a fork."""
     import_product()
     answers = os.dup(1)
     os.write(answers, b"ready\n")
     while line := sys.stdin.readline():
+        gc.freeze()  # so that forks share it
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -66,12 +77,11 @@ def serve() -> int:
             before = set(sys.modules)
             code = run_command(json.loads(line))
             os.write(writer, " ".join(sorted(set(sys.modules) - before)).encode())
-            return code
+            end(code)
         os.close(writer)
         with os.fdopen(reader, encoding="utf-8") as pipe:
             import_names(pipe.read().split())
         os.write(answers, f"{os.waitpid(pid, 0)[1]}\n".encode())
-    return 0
 
 
 def import_names(names: list[str]) -> None:
@@ -82,4 +92,4 @@ def import_names(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve())
+    serve()
