@@ -253,7 +253,8 @@ def report_absent_tiles(server: str, tiles: Sequence[TileId], setting: str) -> C
     """Report that a tile server has none of the tiles that it was asked for."""
     names = ", ".join(f"{tile.zoom}/{tile.x}/{tile.y}" for tile in tiles)
     found = f"{printable(server)} is reachable, but does not have the tile {names}"
-    cure = f"check {setting}; if it is right, name a tile that the server has in xyz.sample_tile"
+    section = setting.partition(".")[0]
+    cure = f"check {setting}; if it is right, name a tile of the server in {section}.sample_tile"
     return failed("provider", found, cure)
 
 

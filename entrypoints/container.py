@@ -38,6 +38,7 @@ with import_on_call(globals()):
         PostgresMapIndex,
         PostgresRefusedTiles,
         PostgresTileMetadataStore,
+        PostgresTileOrigins,
     )
     from tileferry.adapters.signing import Ed25519KeyFile, Ed25519Keys
     from tileferry.adapters.system import (
@@ -119,6 +120,7 @@ class Container(containers.DeclarativeContainer):
     )
     absent_tiles = providers.Singleton(PostgresAbsentTiles, database=database)
     refused_tiles = providers.Singleton(PostgresRefusedTiles, database=database)
+    tile_origins = providers.Singleton(PostgresTileOrigins, database=database)
     blob_index = providers.Singleton(PostgresBlobIndex, database)
     tile_store = providers.Resource(factories.open_tile_store, cache_root, blob_index)
     cache_lock = providers.Singleton(FileCacheLock, root=cache_root)
@@ -223,8 +225,14 @@ class Container(containers.DeclarativeContainer):
     http_client = providers.Resource(factories.open_http_client, provider_address)
     lane = providers.Resource(factories.open_transport, provider_address)
     response_limits = providers.Singleton(factories.build_response_limits, config)
-    provider = providers.Singleton(
+    primary_provider = providers.Singleton(
         tile_source.build_tile_provider, config, http_client, lane, clock, response_limits
+    )
+    secondary_provider = providers.Resource(
+        tile_source.open_secondary_provider, config, clock, response_limits
+    )
+    provider = providers.Singleton(
+        tile_source.build_ordered_provider, primary_provider, secondary_provider
     )
     provider_retry = providers.Singleton(
         RetryManager,
@@ -264,8 +272,9 @@ class Container(containers.DeclarativeContainer):
         background=background,
         progress=listener,
         flights=flight_book,
-        absent_tiles=absent_tiles,
+        absent_tiles=providers.Singleton(tile_source.build_absent_tiles, config, absent_tiles),
         refused_tiles=refused_tiles,
+        tile_origins=tile_origins,
     )
     download_session = providers.Factory(
         PersistentTileDownloader,
@@ -347,7 +356,7 @@ class Container(containers.DeclarativeContainer):
         imagery=imagery_dates,
         downloaders=providers.Factory(
             RawDownloaderFactory,
-            provider=provider,
+            provider=primary_provider,
             runner=fetch_runner,
             retry=provider_retry,
             pace=pace,
@@ -484,6 +493,7 @@ class Container(containers.DeclarativeContainer):
         map_service=map_service,
         flights=flight_book,
         readiness=readiness,
+        tile_origins=tile_origins,
         store=tile_store,
         audit=audit_reader,
         cache_root=cache_root,

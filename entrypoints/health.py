@@ -14,11 +14,13 @@ from tileferry.adapters.http.described import DescribedTileProvider
 from tileferry.adapters.http.provider import TILES_PATH, ProviderProbe
 from tileferry.adapters.http.xyz import XyzTileProvider
 from tileferry.adapters.system import SystemDisk
+from tileferry.application.download.fallback import FallbackTileProvider
 from tileferry.application.health_checks import HealthCheck, run_checks
+from tileferry.application.ports.provider import TileProvider
 from tileferry.domain import health
 from tileferry.domain.errors import CacheLockError, ResponseSchemaError, SatelliteProviderError
 from tileferry.domain.health import CheckResult
-from tileferry.domain.tiles import BBox, ProviderFault, TileId, TileServer
+from tileferry.domain.tiles import BBox, ProviderFault, TileId
 from tileferry.entrypoints.audit_factories import build_alert_receivers, build_alert_rule
 from tileferry.entrypoints.cache_session import check_folder, find_folder_problem
 from tileferry.entrypoints.config import Config, load_config
@@ -214,21 +216,27 @@ class _HealthChecks:
         is_plain = self.config.xyz.is_set
         signs = self.installation.probe_provider("/" if is_plain else _LISTING_URL)
         now = datetime.now(UTC)
-        provider = self.installation.provider
+        provider: TileProvider = self.installation.provider
+        secondary: TileProvider | None = None
+        if isinstance(provider, FallbackTileProvider):
+            secondary = provider.secondary
+            provider = provider.primary
         if isinstance(provider, XyzTileProvider | DescribedTileProvider):
-            yield self._check_tiles(provider.server)
+            yield self._check_tiles(provider)
         else:
-            yield self._check_listing(signs)
+            yield self._check_listing(signs, provider)
+        if isinstance(secondary, XyzTileProvider | DescribedTileProvider):
+            yield self._check_tiles(secondary)
         yield health.check_certificate(signs.certificate_expires_at, now)
         if signs.date is not None:
             yield health.check_clock("provider's clock", now, signs.date)
 
-    def _check_listing(self, signs: ProviderProbe) -> CheckResult:
+    def _check_listing(self, signs: ProviderProbe, provider: TileProvider) -> CheckResult:
         """Read a listing as a download does: a captive portal answers 200 to everything."""
         status = signs.status
         if status == _OK:
             try:
-                self.installation.provider.fetch_listing_page(_AREA, (_ZOOM,), None)
+                provider.fetch_listing_page(_AREA, (_ZOOM,), None)
             except ResponseSchemaError as error:
                 return health.report_invalid_listing(error)
             except SatelliteProviderError as error:
@@ -237,13 +245,14 @@ class _HealthChecks:
                 status = error.status
         return health.check_provider_status(status, signs.server, self._key_origin)
 
-    def _check_tiles(self, server: TileServer) -> CheckResult:
+    def _check_tiles(self, provider: XyzTileProvider | DescribedTileProvider) -> CheckResult:
         """Request tiles that the server should have; one that it serves is enough."""
+        server = provider.server
         host = server.template.host_and_port
         absent: list[TileId] = []
-        for tile in server.list_samples(self.config.source):
+        for tile in server.list_samples(provider.source):
             try:
-                self.installation.provider.fetch_tile(tile)
+                provider.fetch_tile(tile)
             except SatelliteProviderError as error:
                 if error.fault is ProviderFault.UNAUTHORIZED and needs_key(self.config):
                     return health.report_rejected_key(error, host, self._key_origin)
@@ -252,7 +261,7 @@ class _HealthChecks:
                 absent.append(tile)
             else:
                 return health.ok("provider", f"{host} is reachable and serves images")
-        return health.report_absent_tiles(host, absent, get_address_setting(self.config))
+        return health.report_absent_tiles(host, absent, server.template.setting)
 
 
 def _find_write_problem(file: Path) -> str | None:

@@ -1,7 +1,8 @@
 """The configured source of tiles: a satellite-provider or a plain tile server."""
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
@@ -30,12 +31,14 @@ with import_on_call(globals()):
     from tileferry.adapters.http.tilejson import parse_tilejson
     from tileferry.adapters.http.wmts_capabilities import WmtsChoice, parse_capabilities
     from tileferry.adapters.system import SystemClock
+    from tileferry.application.download.fallback import FallbackAbsentTiles, FallbackTileProvider
     from tileferry.application.ports.provider import TileProvider
+    from tileferry.application.ports.tiles import AbsentTiles
     from tileferry.domain.errors import NotPermittedError
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import TileServer
     from tileferry.domain.tiles.tile_server import compute_identity
-    from tileferry.entrypoints.config.loader import read_service_api_key
+    from tileferry.entrypoints.config.loader import read_key_file, read_service_api_key
     from tileferry.entrypoints.config.xyz import build_tile_server, parse_imagery_date
 
 
@@ -45,12 +48,16 @@ def find_server_address(config: Config) -> ServerUrl | None:
     Raises if a required setting is missing, or if bulk downloads are not permitted, as far as that
     is known without the document.
     """
-    address = config.xyz.build_address()
-    if address is None:
-        return None
     places = [f"xyz.{name}" for name in config.xyz.address_settings]
     if config.c11.satellite_provider_url is not None:
         places.append("c11.satellite_provider_url")
+    return _check_server(config.xyz, places)
+
+
+def _check_server(xyz: "XyzConfig", places: Sequence[str]) -> ServerUrl | None:
+    address = xyz.build_address()
+    if address is None:
+        return None
     if len(places) > 1:
         raise InvalidValueError(
             field=places[0],
@@ -59,10 +66,10 @@ def find_server_address(config: Config) -> ServerUrl | None:
             remedy="tiles come from one place: set one of the two",
         )
     if isinstance(address, TileTemplate):
-        build_tile_server(config.xyz, address).check_permitted()
+        build_tile_server(xyz, address).check_permitted()
     else:
         # Missing settings are reported now, not when the document has been read.
-        build_tile_server(config.xyz, TileTemplate(f"{address.origin}/{{z}}/{{x}}/{{y}}"))
+        build_tile_server(xyz, TileTemplate(f"{address.origin}/{{z}}/{{x}}/{{y}}"))
     return address
 
 
@@ -70,15 +77,7 @@ def build_provider_address(config: Config) -> ProviderAddress:
     """Return the address of the source, and the API key sent with every request."""
     c11, server = config.c11, find_server_address(config)
     if server is not None:
-        return ProviderAddress(
-            url=server.origin,
-            service_api_key=None,
-            ca_file=c11.ca_file,
-            timeout_s=c11.http_timeout_s,
-            connections=c11.max_concurrent_requests,
-            user_agent=build_user_agent(config.xyz.user_agent_contact),
-            plain_http_hosts=server.plain_http_hosts,
-        )
+        return _build_server_address(config, config.xyz, server)
     if c11.satellite_provider_url is None:
         raise InvalidValueError(
             field="c11.satellite_provider_url",
@@ -96,6 +95,18 @@ def build_provider_address(config: Config) -> ProviderAddress:
     )
 
 
+def _build_server_address(config: Config, xyz: "XyzConfig", server: ServerUrl) -> ProviderAddress:
+    return ProviderAddress(
+        url=server.origin,
+        service_api_key=None,
+        ca_file=config.c11.ca_file,
+        timeout_s=config.c11.http_timeout_s,
+        connections=config.c11.max_concurrent_requests,
+        user_agent=build_user_agent(xyz.user_agent_contact),
+        plain_http_hosts=server.plain_http_hosts,
+    )
+
+
 def build_tile_provider(
     config: Config,
     client: "httpx.Client",
@@ -103,29 +114,78 @@ def build_tile_provider(
     clock: SystemClock,
     limits: ResponseLimits,
 ) -> TileProvider:
-    """Return the client of the configured source."""
+    """Return the client of the first source."""
     source, address = config.source, find_server_address(config)
     if address is None:
         return HttpTileProvider(client=client, lane=lane, clock=clock, source=source, limits=limits)
     key = read_service_api_key(config.c11) if needs_key(config) else ""
-    if isinstance(address, TileTemplate):
-        return XyzTileProvider(
-            server=build_tile_server(config.xyz, address),
-            lane=lane,
-            clock=clock,
-            api_key=key,
-            source=source,
-            limits=limits,
+    parts = {"lane": lane, "clock": clock, "source": source, "limits": limits}
+    return _build_server_provider(config.xyz, address, key, **parts)
+
+
+def open_secondary_provider(
+    config: Config, clock: SystemClock, limits: ResponseLimits
+) -> Iterator[TileProvider | None]:
+    """Open the client of the secondary tile server; ``None`` if there is none."""
+    secondary = config.secondary
+    address = _check_server(secondary, [f"secondary.{name}" for name in secondary.address_settings])
+    if address is None:
+        yield None
+        return
+    if address.source == config.source:
+        raise InvalidValueError(
+            field=address.setting,
+            value=None,
+            problem=f"has the source name of the first source, {config.source}",
+            remedy="set c11.source to another name",
         )
+    key = _read_secondary_key(config) if address.has_key else ""
+    lane = CurlTransport(_build_server_address(config, secondary, address))
+    parts = {"lane": lane, "clock": clock, "source": address.source, "limits": limits}
+    yield _build_server_provider(secondary, address, key, states_facts=True, **parts)
+    lane.close()
+
+
+def _read_secondary_key(config: Config) -> str:
+    """Return the key of the secondary; the key of the first source is never sent to it."""
+    file, setting = config.secondary.api_key_file, "secondary.api_key_file"
+    if file is None:
+        raise InvalidValueError(
+            field=setting,
+            value=None,
+            problem="is not set",
+            remedy="put the key of this server into a file with mode 0600, and name it",
+        )
+    return read_key_file(file, field=setting)
+
+
+def build_ordered_provider(primary: TileProvider, secondary: TileProvider | None) -> TileProvider:
+    """Return what fetches from the first source, and holes from the second, if there is one."""
+    if secondary is None:
+        return primary
+    return FallbackTileProvider(primary=primary, secondary=secondary)
+
+
+def build_absent_tiles(config: Config, stored: AbsentTiles) -> AbsentTiles:
+    """Return the memory of absent tiles; with two sources, a tile is absent if both lack it."""
+    address = config.secondary.build_address()
+    return (
+        stored if address is None else FallbackAbsentTiles(inner=stored, secondary=address.source)
+    )
+
+
+def _build_server_provider(
+    xyz: "XyzConfig", address: ServerUrl, key: str, **parts: Any
+) -> XyzTileProvider | DescribedTileProvider:
+    if isinstance(address, TileTemplate):
+        server = build_tile_server(xyz, address)
+        return XyzTileProvider(server=server, api_key=key, **parts)
     return DescribedTileProvider(
         document=address,
-        read_server=partial(_read_server, config.xyz, address, key),
-        key_hash=_compute_document_identity(config.xyz, address, key),
-        lane=lane,
-        clock=clock,
+        read_server=partial(_read_server, xyz, address, key),
+        key_hash=_compute_document_identity(xyz, address, key),
         api_key=key,
-        source=source,
-        limits=limits,
+        **parts,
     )
 
 
@@ -210,10 +270,11 @@ def get_max_requests_per_s(config: Config) -> float | None:
 
 def get_credits(config: Config) -> dict[str, str | None]:
     """Return the attribution and licence of the imagery; ``None`` where not configured."""
-    xyz = config.xyz
-    if not xyz.is_set:
-        return {"attribution": None, "licence": None}
-    return {"attribution": xyz.attribution, "licence": xyz.licence}
+    used = [server for server in (config.xyz, config.secondary) if server.is_set]
+    return {
+        name: "; ".join(filter(None, (getattr(server, name) for server in used))) or None
+        for name in ("attribution", "licence")
+    }
 
 
 def format_credits(config: Config) -> str | None:

@@ -45,6 +45,7 @@ class DescribedTileProvider:
     clock: Clock
     api_key: str = field(default="", repr=mask_secret)
     source: str = "satellite"
+    states_facts: bool = False
     limits: ResponseLimits = field(factory=ResponseLimits)
     _provider: XyzTileProvider | None = field(default=None, init=False)
     _reading: Lock = field(factory=Lock, init=False)
@@ -88,6 +89,7 @@ class DescribedTileProvider:
                     clock=self.clock,
                     api_key=self.api_key,
                     source=self.source,
+                    states_facts=self.states_facts,
                     limits=self.limits,
                 )
             return self._provider

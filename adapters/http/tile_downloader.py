@@ -26,6 +26,7 @@ from tileferry.application.ports.tiles import (
     AbsentTiles,
     RefusedTiles,
     TileMetadataStore,
+    TileOrigins,
     TileStore,
 )
 from tileferry.domain.retry import Pace
@@ -59,6 +60,7 @@ class HttpTileDownloader:
     """Records the areas of flights; without it, pins do not protect what is downloaded."""
     absent_tiles: AbsentTiles | None = None
     refused_tiles: RefusedTiles | None = None
+    tile_origins: TileOrigins | None = None
 
     @provider.default
     def _make_provider(self) -> TileProvider:
@@ -117,4 +119,5 @@ class HttpTileDownloader:
             flights=self.flights,
             absent_tiles=self.absent_tiles,
             refused_tiles=self.refused_tiles,
+            tile_origins=self.tile_origins,
         )

@@ -46,6 +46,8 @@ class XyzTileProvider:
     clock: Clock
     api_key: str = field(default="", repr=mask_secret)
     source: str = "satellite"
+    states_facts: bool = False
+    """Whether tiles have their date and resolution, because the listing is of another server."""
     limits: ResponseLimits = field(factory=ResponseLimits)
     session: ProviderSession = field(init=False)
     _spacing: RequestSpacing = field(init=False)
@@ -120,10 +122,15 @@ class XyzTileProvider:
         if answer.status == NOT_MODIFIED:
             return UnchangedTile(tile_id=tile_id)
         content, digest, picture = self.session.read_tile(answer, started_s)
+        known = self.server.summarize(tile_id) if self.states_facts else None
+        resolution = self.server.compute_resolution(tile_id, picture.width_px)
+        if resolution is None and known is not None:
+            resolution = known.resolution_m_per_px
         return FetchedTile(
             tile_id=tile_id,
             content=content,
-            resolution_m_per_px=self.server.compute_resolution(tile_id, picture.width_px),
+            produced_at=None if known is None else known.produced_at,
+            resolution_m_per_px=resolution,
             sha256=digest,
             validators=TileValidators.from_headers(
                 *(self._get_validator(answer, name) for name in ("etag", "last-modified"))

@@ -27,6 +27,7 @@ with export_lazily(globals()):
         MemoryBlobIndex,
         MemoryRefusedTiles,
         MemoryTileMetadataStore,
+        MemoryTileOrigins,
         MemoryTileTables,
     )
     from tileferry.adapters.memory.transfers import (
@@ -60,6 +61,7 @@ __all__ = [
     "MemoryRefusedTiles",
     "MemorySpoolStore",
     "MemoryTileMetadataStore",
+    "MemoryTileOrigins",
     "MemoryTileStore",
     "MemoryTileTables",
     "MemoryWork",

@@ -1,7 +1,7 @@
 """In-memory blob index, absent tiles and tile metadata store."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
@@ -28,6 +28,7 @@ from tileferry.domain.tiles import (
     move_status,
     replaces,
 )
+from tileferry.domain.tiles.origin import TileOrigin
 from tileferry.domain.tiles.refusal import Gate, Refusal
 
 
@@ -130,6 +131,21 @@ class MemoryRefusedTiles:
     def record_refused(self, refusals: Sequence[Refusal]) -> None:
         """Record refusals; the last one of a tile and a sector replaces earlier ones."""
         self._refused |= {(one.tile_id, one.sector_class): one for one in refusals}
+
+
+@define(eq=False)
+class MemoryTileOrigins:
+    """Origins in a dictionary."""
+
+    _origins: dict[TileId, TileOrigin] = field(factory=dict, init=False)
+
+    def find_origins(self, tile_ids: Sequence[TileId]) -> Mapping[TileId, TileOrigin]:
+        """Return the recorded origins of these tiles."""
+        return {tile: self._origins[tile] for tile in tile_ids if tile in self._origins}
+
+    def record_origins(self, origins: Sequence[TileOrigin]) -> None:
+        """Record origins; the last one of a tile replaces earlier ones."""
+        self._origins |= {one.tile_id: one for one in origins}
 
 
 @define(kw_only=True, eq=False)

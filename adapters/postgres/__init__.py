@@ -36,6 +36,7 @@ with export_lazily(globals()):
         build_reopen_sql,
     )
     from tileferry.adapters.postgres.tile_metadata import PostgresTileMetadataStore
+    from tileferry.adapters.postgres.tile_origins import PostgresTileOrigins
     from tileferry.adapters.postgres.work_reader import PostgresWorkReader
     from tileferry.adapters.postgres.work_store import PostgresWorkStore
 
@@ -59,6 +60,7 @@ __all__ = [
     "PostgresRunQueue",
     "PostgresTileInventory",
     "PostgresTileMetadataStore",
+    "PostgresTileOrigins",
     "PostgresWorkReader",
     "PostgresWorkStore",
     "PsqlCommand",

@@ -152,6 +152,23 @@ refused_tiles = Table(
     ),
 )
 
+tile_origins = Table(
+    "tile_origins",
+    metadata,
+    Column("source", NAME, nullable=False),
+    Column("zoom", SmallInteger, nullable=False),
+    Column("x", Integer, nullable=False),
+    Column("y", Integer, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("origin", NAME, nullable=False),
+    PrimaryKeyConstraint("source", "zoom", "x", "y", name="tile_origins_pkey"),
+    CheckConstraint("zoom BETWEEN 0 AND 21", name="tile_origins_zoom"),
+    CheckConstraint("x >= 0 AND x < (1 << zoom::integer)", name="tile_origins_x"),
+    CheckConstraint("y >= 0 AND y < (1 << zoom::integer)", name="tile_origins_y"),
+    CheckConstraint("length(sha256) = 32", name="tile_origins_sha256"),
+    CheckConstraint("origin <> ''", name="tile_origins_origin"),
+)
+
 flight_pins = Table(
     "flight_pins",
     metadata,

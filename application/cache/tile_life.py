@@ -12,6 +12,7 @@ from tileferry.application.cache.readiness import ReadinessCheck, ReadinessQuery
 from tileferry.application.download.tile_fetcher import name_fetch
 from tileferry.application.ports.flights import FlightAreas
 from tileferry.application.ports.inventory import VerifiableStore
+from tileferry.application.ports.tiles import TileOrigins
 from tileferry.domain.tiles import (
     DownloadRequest,
     FlightArea,
@@ -21,6 +22,7 @@ from tileferry.domain.tiles import (
     TileRange,
 )
 from tileferry.domain.tiles.map_layer import MERGED_LAYER
+from tileferry.domain.tiles.origin import TileOrigin
 from tileferry.domain.tiles.refusal import Refusal
 
 NEEDS_MAX = 10
@@ -36,6 +38,8 @@ class StoredVersion:
     tile: TileMetadata
     problem: str | None
     """Why its bytes cannot be read as stored."""
+    origin: str
+    """The source that delivered it; a secondary source fills holes of the one in the tile's id."""
 
 
 @frozen(kw_only=True)
@@ -78,6 +82,7 @@ class TileLives:
     map_service: MapService
     flights: FlightAreas
     readiness: ReadinessCheck
+    tile_origins: TileOrigins
     store: VerifiableStore
     audit: AuditReader
     cache_root: PurePath
@@ -93,11 +98,16 @@ class TileLives:
         sources = {row.tile_id.source for row in rows} | {need.item.source for need in needs}
         sources |= {*service.list_sources(layer)}
         tile_ids = [TileId(source=name, zoom=zoom, x=x, y=y) for name in sorted(sources)]
+        origins = self.tile_origins.find_origins([row.tile_id for row in rows])
         return TileLife(
             layer=layer,
             place=place,
             versions=[
-                StoredVersion(tile=row, problem=self.store.find_problem(row.tile_id, row.blob))
+                StoredVersion(
+                    tile=row,
+                    problem=self.store.find_problem(row.tile_id, row.blob),
+                    origin=_find_origin(row, origins.get(row.tile_id)),
+                )
                 for row in rows
             ],
             missing=None if rows else service.explain_missing(layer, zoom, x, y),
@@ -153,3 +163,10 @@ class TileLives:
         return self.audit.find_calls(
             request.get_correlation_id(key_hash), name_fetch(tile_id), scan_max=_SCANNED_MAX
         )
+
+
+def _find_origin(row: TileMetadata, recorded: TileOrigin | None) -> str:
+    """Return the source that delivered a stored tile; a record may be of another version."""
+    if recorded is None or recorded.sha256 != row.blob.sha256:
+        return row.tile_id.source
+    return recorded.origin

@@ -28,7 +28,13 @@ from tileferry.application.ports.progress import (
 )
 from tileferry.application.ports.provider import TileProvider
 from tileferry.application.ports.retries import RequestPace
-from tileferry.application.ports.tiles import AbsentTiles, RefusedTiles, TileCatalogue, TileStore
+from tileferry.application.ports.tiles import (
+    AbsentTiles,
+    RefusedTiles,
+    TileCatalogue,
+    TileOrigins,
+    TileStore,
+)
 from tileferry.application.retries.manager import RetryManager
 from tileferry.domain.errors import (
     CacheBudgetExceededError,
@@ -79,6 +85,8 @@ class AreaDownload:
     """Records the areas of flights, so that pins protect them; partitions have no flight."""
     absent_tiles: AbsentTiles | None = None
     """Remembers tiles that the provider does not have; ``None``: they are requested each time."""
+    tile_origins: TileOrigins | None = None
+    """Remembers which tiles a secondary source delivered; ``None``: there is none."""
     refused_tiles: RefusedTiles | None = None
     """Remembers tiles that a gate refused, for operators; ``None``: they are only counted."""
     marks_complete: bool = True

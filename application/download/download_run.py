@@ -13,6 +13,7 @@ from attrs import define, field
 from tileferry.application.cache.group_commit import GroupCommit, TileBatch
 from tileferry.application.cache.tile_lookup import UseMarks
 from tileferry.application.download.absence_log import AbsenceLog
+from tileferry.application.download.fallback import record_origins
 from tileferry.application.download.listing_selector import ListingSelector, SelectedTile
 from tileferry.application.download.provider_calls import ProviderCalls
 from tileferry.application.download.refusal_log import RefusalLog
@@ -256,6 +257,7 @@ class DownloadRun:
 
     def _store_batch(self, batch: Sequence[TileResult], commit: GroupCommit) -> None:
         """Store the tiles that no gate refuses; count the results up to the one that aborts."""
+        record_origins(self.deps.tile_origins, (result.tile for result in batch))
         accepted = TileBatch(
             flight_id=self.request.flight_id, sector_class=self.request.sector_class
         )

@@ -50,6 +50,7 @@ with export_lazily(globals()):
         RefusedTiles,
         TileCatalogue,
         TileMetadataStore,
+        TileOrigins,
         TileStore,
         UploadStatusStore,
     )
@@ -97,6 +98,7 @@ __all__ = [
     "TileFate",
     "TileFetches",
     "TileMetadataStore",
+    "TileOrigins",
     "TileProvider",
     "TileRequest",
     "TileStore",

@@ -25,6 +25,8 @@ class FetchedTile:
     """The digest of ``content``, computed while it was read; ``None`` if not computed."""
     validators: TileValidators | None = None
     """How the server recognizes this version of the tile, if it says so."""
+    origin: str | None = None
+    """The source that delivered it, if not the one in its id."""
     attempts: int = 1
     """The number of calls, as in the errors of a call; a provider always returns 1."""
 

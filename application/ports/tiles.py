@@ -23,6 +23,7 @@ with import_on_call(globals()):  # for annotations
         TileMetadata,
         VotingStatus,
     )
+    from tileferry.domain.tiles.origin import TileOrigin
     from tileferry.domain.tiles.refusal import Refusal
 
 
@@ -203,6 +204,21 @@ class AbsentTiles(Protocol):
 
     def forget_absent(self, tile_ids: Sequence[TileId]) -> None:
         """Forget durably that these tiles were absent."""
+        ...
+
+
+class TileOrigins(Protocol):
+    """Remembers which source delivered a tile, if not the one in its id."""
+
+    def find_origins(self, tile_ids: Sequence[TileId]) -> Mapping[TileId, TileOrigin]:
+        """Return the recorded origins of these tiles, in one query.
+
+        An origin belongs to the version with its digest; another version is the source's own.
+        """
+        ...
+
+    def record_origins(self, origins: Sequence[TileOrigin]) -> None:
+        """Record origins durably; the last one of a tile replaces earlier ones."""
         ...
 
 

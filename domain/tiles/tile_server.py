@@ -69,7 +69,9 @@ BULK_DOWNLOAD_BANS = (
 )
 
 
-def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | None) -> None:
+def check_bulk_policy(
+    host: str, *, host_and_port: str, acknowledged_for: str | None, section: str = "xyz"
+) -> None:
     """Raise if the host forbids bulk downloads, or if its policy was not acknowledged."""
     what = f"downloading in bulk from {host_and_port}"
     for known in BULK_DOWNLOAD_BANS:
@@ -83,13 +85,14 @@ def check_bulk_policy(host: str, *, host_and_port: str, acknowledged_for: str | 
         said = (
             "its policy on bulk downloads is not acknowledged"
             if acknowledged_for is None
-            else f"xyz.bulk_download_acknowledged_for is set for another host, {acknowledged_for!r}"
+            else f"{section}.bulk_download_acknowledged_for is set for another host, "
+            f"{acknowledged_for!r}"
         )
         raise NotPermittedError(
             what=what,
             problem=said,
             remedy="read the server's terms of use and bulk download policy; if they "
-            f'allow you to, set xyz.bulk_download_acknowledged_for = "{host_and_port}"',
+            f'allow you to, set {section}.bulk_download_acknowledged_for = "{host_and_port}"',
         )
 
 
@@ -128,6 +131,8 @@ class TileServer:
     """The zoom levels that the server has."""
     bounds: BBox | None = None
     """Where it has tiles, by its own account, which may be wrong; ``None`` if it does not say."""
+    section: str = "xyz"
+    """The section of the settings; errors name it."""
     sample: TileId | None = None
     """A tile that the server has, if the operator named one."""
 
@@ -138,6 +143,7 @@ class TileServer:
                 host,
                 host_and_port=self.template.host_and_port,
                 acknowledged_for=self.acknowledged_for,
+                section=self.section,
             )
 
     def compute_identity(self, key: str) -> str:
@@ -189,7 +195,7 @@ class TileServer:
         if count > self.max_tiles_per_download:
             raise NotPermittedError(
                 what=f"downloading {count:,} tiles from {self.template.host_and_port}",
-                problem=f"xyz.max_tiles_per_download is {self.max_tiles_per_download:,}",
+                problem=f"{self.section}.max_tiles_per_download is {self.max_tiles_per_download:,}",
                 remedy="request a smaller area or fewer zoom levels, or raise it if the server's "
                 "policy allows it",
             )
@@ -197,10 +203,11 @@ class TileServer:
         tiles = islice(coverage.tiles(source, start=start), PAGE_TILES)
         end = start + PAGE_TILES
         return ListingPage(
-            tiles=tuple(map(self._summarize, tiles)), next=str(end) if end < count else None
+            tiles=tuple(map(self.summarize, tiles)), next=str(end) if end < count else None
         )
 
-    def _summarize(self, tile: TileId) -> TileSummary:
+    def summarize(self, tile: TileId) -> TileSummary:
+        """Return what is known of a tile without a request."""
         return TileSummary(
             tile_id=tile,
             produced_at=datetime.combine(self.imagery_date, time(), UTC),

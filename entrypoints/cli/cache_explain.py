@@ -138,6 +138,7 @@ def build_version_facts(version: "StoredVersion") -> dict[str, object]:
 
     tile = version.tile
     facts: dict[str, object] = {
+        "delivered by": version.origin,
         "imagery of": format_utc(tile.produced_at),
         "resolution": f"{tile.resolution_m_per_px:g} m/px",
         "size": format_bytes(tile.blob.length),
@@ -213,5 +214,6 @@ def _version_to_json(version: "StoredVersion") -> dict[str, object]:
         "stored_at": time_to_json(tile.stored_at),
         "confirmed_at": time_to_json(tile.confirmed_at),
         "last_used_at": time_to_json(tile.last_used_at),
+        "origin": version.origin,
         "problem": version.problem,
     }

@@ -33,7 +33,7 @@ from tileferry.entrypoints.config.fields import (
 from tileferry.entrypoints.config.pack import PackConfig
 from tileferry.entrypoints.config.retry_overrides import RetryConfig
 from tileferry.entrypoints.config.serve import ServeConfig
-from tileferry.entrypoints.config.xyz import XyzConfig
+from tileferry.entrypoints.config.xyz import SecondaryConfig, XyzConfig
 
 PROVIDER_SOURCE = "satellite"
 
@@ -428,6 +428,7 @@ class Config:
     )
     c11: C11Config = field(factory=C11Config)
     xyz: XyzConfig = field(factory=XyzConfig)
+    secondary: SecondaryConfig = field(factory=SecondaryConfig)
     c6: C6Config = field(factory=C6Config)
     retry: RetryConfig = field(factory=RetryConfig, metadata=doc("Changes to the retry policies."))
     worker: WorkerConfig = field(factory=WorkerConfig)

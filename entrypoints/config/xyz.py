@@ -1,7 +1,8 @@
 """``[tileferry.xyz]``: a plain tile server as the source of tiles."""
 
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen, validators
 
@@ -32,58 +33,62 @@ TEMPLATE = "url_template"
 ADDRESSES = (TEMPLATE, "tilejson_url", "wmts_url")
 
 
-def _check_subdomains(_instance: object, _attribute: object, names: list[str]) -> None:
+def _check_subdomains(instance: "XyzConfig", _attribute: object, names: list[str]) -> None:
     if not names or not all(map(is_host, names)):
         raise InvalidValueError(
-            field="xyz.subdomains",
+            field=f"{instance.section}.subdomains",
             value=names,
             problem="must be a list of host labels, such as a, b and c",
         )
 
 
-def _check_tile_size(_instance: object, _attribute: object, side_px: int) -> None:
+def _check_tile_size(instance: "XyzConfig", _attribute: object, side_px: int) -> None:
     if side_px not in TILE_SIDES_PX:
         raise InvalidValueError(
-            field="xyz.tile_size_px", value=side_px, problem="must be 256 or 512"
+            field=f"{instance.section}.tile_size_px", value=side_px, problem="must be 256 or 512"
         )
 
 
-def _check_plain_http_hosts(_instance: object, _attribute: object, hosts: list[str]) -> None:
+def _check_plain_http_hosts(instance: "XyzConfig", _attribute: object, hosts: list[str]) -> None:
     for host in hosts:
         if not is_host(host) or is_public_address(host):
             raise InvalidValueError(
-                field="xyz.plain_http_hosts",
+                field=f"{instance.section}.plain_http_hosts",
                 value=host,
                 problem="is not a host name, or an IP address of a local network",
                 remedy="name only hosts in your own network, without a port",
             )
 
 
-def _check_sample_tile(_instance: object, _attribute: object, text: str) -> None:
-    _parse_sample_tile(text)
+def _check_sample_tile(instance: "XyzConfig", _attribute: object, text: str) -> None:
+    _parse_sample_tile(instance, text)
 
 
-def _parse_sample_tile(text: str) -> TileId:
+def _parse_sample_tile(xyz: "XyzConfig", text: str) -> TileId:
     try:
         return TileId.parse(f"{SAMPLE_SOURCE}/{text}")
     except InvalidValueError:
         raise InvalidValueError(
-            field="xyz.sample_tile", value=text, problem="is not a tile, such as 14/9830/5544"
+            field=f"{xyz.section}.sample_tile",
+            value=text,
+            problem="is not a tile, such as 14/9830/5544",
         ) from None
 
 
-def _check_date(_instance: object, _attribute: object, text: str | None) -> None:
+def _check_date(instance: "XyzConfig", _attribute: object, text: str | None) -> None:
     if text is not None and parse_date(text) is None:
         raise InvalidValueError(
-            field="xyz.imagery_date", value=text, problem="is not a date such as 2026-05-01"
+            field=f"{instance.section}.imagery_date",
+            value=text,
+            problem="is not a date such as 2026-05-01",
         )
 
 
-def _check_contact(_instance: object, _attribute: object, contact: str) -> None:
+def _check_contact(instance: "XyzConfig", _attribute: object, contact: str) -> None:
     plain = contact.isascii() and contact.isprintable() and len(contact) <= _CONTACT_CHARS_MAX
     if not plain or not contact.strip() or set("()\\") & set(contact):
         raise InvalidValueError(
-            field="xyz.user_agent_contact",
+            field=f"{instance.section}.user_agent_contact",
             value=contact,
             problem="must be an address or a URL in plain ASCII, without brackets",
         )
@@ -93,6 +98,7 @@ def _check_contact(_instance: object, _attribute: object, contact: str) -> None:
 class XyzConfig:
     """A plain tile server, used instead of a satellite-provider."""
 
+    section: ClassVar[str] = "xyz"
     url_template: str | None = field(
         default=None,
         metadata=doc(
@@ -219,13 +225,31 @@ class XyzConfig:
         hosts = tuple(host.lower() for host in self.plain_http_hosts)
         if name is None:
             return None
+        setting = f"{self.section}.{name}"
         if name != TEMPLATE:
-            return ServerUrl(getattr(self, name), setting=f"xyz.{name}", plain_http_hosts=hosts)
+            return ServerUrl(getattr(self, name), setting=setting, plain_http_hosts=hosts)
         template = TileTemplate(
-            getattr(self, name), subdomains=tuple(self.subdomains), plain_http_hosts=hosts
+            getattr(self, name),
+            setting=setting,
+            subdomains=tuple(self.subdomains),
+            plain_http_hosts=hosts,
         )
         side_px = self.tile_size_px
         return template if side_px is None else evolve(template, tile_px=side_px)
+
+
+@frozen(kw_only=True)
+class SecondaryConfig(XyzConfig):
+    """A plain tile server that delivers the tiles that the first source does not have."""
+
+    section: ClassVar[str] = "secondary"
+    api_key_file: Path | None = field(
+        default=None,
+        metadata=doc(
+            "File with the API key of this server; its mode must be 0600.",
+            "/home/me/.config/tileferry/secondary-key",
+        ),
+    )
 
 
 def build_tile_server(xyz: XyzConfig, template: TileTemplate, **described: Any) -> TileServer:
@@ -243,7 +267,8 @@ def build_tile_server(xyz: XyzConfig, template: TileTemplate, **described: Any) 
         estimated_tile_bytes=xyz.estimated_tile_bytes,
         max_tiles_per_download=xyz.max_tiles_per_download,
         spacing=RequestSpacing(max_per_s=xyz.max_requests_per_second),
-        sample=None if xyz.sample_tile is None else _parse_sample_tile(xyz.sample_tile),
+        sample=None if xyz.sample_tile is None else _parse_sample_tile(xyz, xyz.sample_tile),
+        section=xyz.section,
         **described,
     )
 
@@ -260,6 +285,6 @@ def _require(xyz: XyzConfig, name: str, remedy: str) -> str:
     value: str | None = getattr(xyz, name)
     if not (value and value.strip()):
         raise InvalidValueError(
-            field=f"xyz.{name}", value=None, problem="is not set", remedy=remedy
+            field=f"{xyz.section}.{name}", value=None, problem="is not set", remedy=remedy
         )
     return value

@@ -18,6 +18,7 @@ from tileferry.adapters.postgres.schema import (
     flight_spans,
     flights,
     refused_tiles,
+    tile_origins,
     tiles,
 )
 from tileferry.adapters.postgres.work_schema import runs
@@ -210,6 +211,27 @@ def test_invalid_refused_tile_is_rejected(
         connection.execute(insert(refused_tiles), {**row, **refusal, **times, **changed})
 
 
+@pytest.mark.parametrize(
+    ("changed", "constraint"),
+    [
+        ({"zoom": 22}, "zoom"),
+        ({"x": 8}, "x"),
+        ({"y": -1}, "y"),
+        ({"sha256": b"short"}, "sha256"),
+        ({"origin": ""}, "origin"),
+    ],
+)
+def test_invalid_tile_origin_is_rejected(
+    database: Database, changed: dict[str, object], constraint: str
+) -> None:
+    row = {"source": "sat", "zoom": 3, "x": 1, "y": 1, "sha256": bytes(32), "origin": "other"}
+    with (
+        pytest.raises(DatabaseError, match=f'"tile_origins_{constraint}"'),
+        database.transaction() as connection,
+    ):
+        connection.execute(insert(tile_origins), {**row, **changed})
+
+
 def test_negative_reservation_is_rejected(database: Database) -> None:
     row = {"reservation_id": "r", "reserved_bytes": -1, "expires_at": NOW}
     with (
@@ -226,6 +248,7 @@ def test_negative_reservation_is_rejected(database: Database) -> None:
         "cache_reservations",
         "absent_tiles",
         "refused_tiles",
+        "tile_origins",
         "bound_cache",
         # tried beside their stores
         "audit_head",

@@ -19,6 +19,7 @@ from tileferry.adapters.memory import (
     MemoryMapIndex,
     MemoryRefusedTiles,
     MemoryTileMetadataStore,
+    MemoryTileOrigins,
     MemoryTileStore,
 )
 from tileferry.application import RetryManager
@@ -43,6 +44,7 @@ from tileferry.domain.tiles import (
     SectorClass,
     TileId,
 )
+from tileferry.domain.tiles.origin import TileOrigin
 from tileferry.domain.tiles.refusal import Gate, Refusal
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
@@ -75,6 +77,7 @@ class LifeEnv:
     blobs: MemoryBlobIndex = field(factory=MemoryBlobIndex)
     absent: MemoryAbsentTiles = field(factory=MemoryAbsentTiles)
     refused: MemoryRefusedTiles = field(factory=MemoryRefusedTiles)
+    origins: MemoryTileOrigins = field(factory=MemoryTileOrigins)
     log: MemoryAuditSink = field(factory=MemoryAuditSink)
     tiles: MemoryTileMetadataStore = field(init=False)
     store: _CheckedStore = field(init=False)
@@ -107,6 +110,7 @@ class LifeEnv:
                 clock=self.clock,
                 absent_tiles=self.absent,
             ),
+            tile_origins=self.origins,
             store=self.store,
             audit=AuditReader(log=self.log, retries=manager),
             cache_root=Path("/cache"),
@@ -158,6 +162,17 @@ def test_versions_of_all_sources_are_shown_freshest_first(env: LifeEnv) -> None:
     ]
     (only,) = env.lives.read("sat", *PLACE).versions
     assert only.tile.tile_id == TILE
+
+
+def test_origin_is_shown_for_the_version_that_it_was_recorded_for(env: LifeEnv) -> None:
+    env.add(TILE)
+    (own,) = env.lives.read("sat", *PLACE).versions
+    assert own.origin == "sat"
+    for digest, expected in (("0" * 64, "sat"), (own.tile.blob.sha256, "xyz-other")):
+        record = TileOrigin(tile_id=TILE, sha256=digest, origin="xyz-other")
+        env.origins.record_origins([record])
+        (found,) = env.lives.read("sat", *PLACE).versions
+        assert found.origin == expected
 
 
 def test_each_flight_judges_the_tile_by_its_own_sector(env: LifeEnv) -> None:
