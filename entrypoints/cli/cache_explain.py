@@ -179,6 +179,7 @@ def _life_to_json(life: "TileLife") -> dict[str, object]:
 
 
 def _need_to_json(need: "TileNeed") -> dict[str, object]:
+    from tileferry.domain.tiles.shape import shape_to_geojson
     from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
 
     area, verdict = need.item.area, need.report.verdict
@@ -186,6 +187,7 @@ def _need_to_json(need: "TileNeed") -> dict[str, object]:
         "flight_id": need.flight_id,
         "source": need.item.source,
         "bbox": bbox_to_json(area.bbox),
+        "shape": None if area.shape is None else shape_to_geojson(area.shape),
         "zoom_levels": list(area.zoom_levels),
         "sector_class": area.sector_class.value,
         "added_at": time_to_json(need.item.added_at),

@@ -9,6 +9,7 @@ from tileferry.application.cache.flight_overlay import FlightOverlay, OverlayKin
 from tileferry.domain.errors import InvalidValueError, NotFoundError, Remedy
 from tileferry.domain.tiles import BBox, Flight
 from tileferry.domain.tiles.bbox import enclose_boxes
+from tileferry.domain.tiles.shape import shape_to_geojson
 from tileferry.entrypoints.web.site import PageRequest, PageRoute
 from tileferry.entrypoints.web.snapshots import Snapshots
 
@@ -116,7 +117,13 @@ def _iter_areas(flight: Flight, zoom: int | None) -> Iterator[dict[str, object]]
         if zoom is None or zoom in item.area.zoom_levels:
             zooms = ", ".join(map(str, item.area.zoom_levels))
             text = f"{flight.flight_id}: zoom {zooms}, {item.area.sector_class}"
-            yield {"kind": "area", "bbox": to_list(item.area.bbox), "text": text}
+            shape = None if item.area.shape is None else shape_to_geojson(item.area.shape)
+            yield {
+                "kind": "area",
+                "bbox": to_list(item.area.bbox),
+                "shape": shape,
+                "text": text,
+            }
 
 
 def _read_zoom(text: str) -> int | None:

@@ -168,7 +168,7 @@ function showOverlay(map, view, field, explain) {
   function addShape(feature) {
     const [west, south, east, north] = feature.bbox;
     const isArea = feature.kind === "area";
-    const shape = L.rectangle([[south, west], [north, east]], {
+    const style = {
       className: isArea ? "flight-area" : `kind-${feature.kind}`,
       weight: isArea ? 3 : 2,
       fill: !isArea,
@@ -176,7 +176,12 @@ function showOverlay(map, view, field, explain) {
       fillOpacity: 1,
       color: null,
       interactive: !isArea,
-    }).addTo(shapes);
+    };
+    if (feature.shape) {
+      L.geoJSON(feature.shape, { style: () => style, interactive: false }).addTo(shapes);
+      return;
+    }
+    const shape = L.rectangle([[south, west], [north, east]], style).addTo(shapes);
     // Not bindTooltip: its listeners make every shape a stop of the Tab key.
     shape.on("mousemove", (event) => tooltip.setLatLng(event.latlng)
       .setContent(document.createTextNode(feature.text).textContent).openOn(map));

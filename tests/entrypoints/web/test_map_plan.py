@@ -22,6 +22,7 @@ from tileferry.domain.tiles import (
     Shape,
     TileCoverage,
 )
+from tileferry.domain.tiles.shape import shape_to_geojson
 from tileferry.domain.work import DownloadArea, parse_work
 from tileferry.entrypoints.web import map_plan
 
@@ -88,6 +89,21 @@ def test_area_comes_from_geojson(operator: httpx.Client) -> None:
     wrong = post_form(operator, map_plan.PATH, {**FIELDS, "geojson": "{}"})
     assert wrong.status_code == 400
     assert "the dropped area" in wrong.text
+
+
+def test_overlay_has_the_shape_of_an_area(
+    operator: httpx.Client, planning_site: RunningSite
+) -> None:
+    ring = [(36.1, 49.9), (36.14, 49.9), (36.12, 49.92)]
+    shape = Shape.from_degrees(polygons=[[ring]])
+    area = Area.from_place(shape, [14], SectorClass.STABLE_REAR)
+    installation = planning_site.installation
+    now = installation.get_database_time()
+    installation.flights.book.add_area(
+        "F6", FlightArea(source="satellite", area=area, added_at=now)
+    )
+    (first, *_) = operator.get("/map/overlay?flight=F6").json()["features"]
+    assert first["shape"] == shape_to_geojson(shape)
 
 
 def test_far_area_is_confirmed_in_the_form(

@@ -1,6 +1,7 @@
 """The pages in a real browser. They are in one module, because a browser takes a while to start."""
 
 import io
+import json
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -103,6 +104,22 @@ def test_area_is_drawn_planned_downloaded_and_go(
         page.get_by_label("Explain a tile").fill(retried)
         page.get_by_role("button", name="Show").click()
         page.wait_for_selector("pre:has-text('HTTP 503')")
+
+
+def test_dropped_file_is_shown_on_the_map(
+    planning_site: RunningSite, browser: "Browser", tmp_path: Path
+) -> None:
+    file = tmp_path / "area.geojson"
+    ring = [[36.1, 49.9], [36.14, 49.9], [36.12, 49.92], [36.1, 49.9]]
+    file.write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    with open_tab(browser, planning_site) as page:
+        page.goto(f"{planning_site.url}/map")
+        page.locator("[data-geojson]").set_input_files(file)
+        page.wait_for_selector("path.plan-area")
+        assert "Polygon" in page.locator("[name=geojson]").input_value()
+        page.locator("[name=bbox]").fill("36.1,49.9,36.2,50.0")
+        assert page.locator("[name=geojson]").input_value() == "", "the last one counts"
+        assert page.locator("path.plan-area").count() == 1
 
 
 def run_worker(site: RunningSite) -> None:
