@@ -165,6 +165,8 @@ class FilePack:
 
     @contextmanager
     def _open(self) -> Iterator[IO[bytes]]:
+        if not self.path.is_file():
+            raise ArchiveError(path=self.place, problem="is not a file", remedy="check the path")
         with translate_os_errors("read", self.path):
             file = self.path.open("rb", buffering=_BUFFER_BYTES)
         with file:

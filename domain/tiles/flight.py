@@ -15,7 +15,7 @@ from tileferry.domain.tiles.tile_id import TileId, check_source
 from tileferry.domain.validation import aware, instance, integer, name
 
 with import_on_call(globals()):
-    from tileferry.domain.errors import FarAreaError
+    from tileferry.domain.errors import FarAreaError, InvalidStateError, Remedy
 
 FAR_KM = 500.0
 """An area this far from the flight's others is more often a typing mistake than a plan."""
@@ -90,6 +90,17 @@ class Flight:
     def contains(self, tile: TileId) -> bool:
         """Return whether the tile is inside one of the areas."""
         return any(area.contains(tile) for area in self.areas)
+
+    def list_coverages(self, source: str) -> list[TileCoverage]:
+        """Return the areas of a source; raise if there are none."""
+        found = [item.area.coverage for item in self.areas if item.source == source]
+        if not found:
+            raise InvalidStateError(
+                subject=f"flight {self.flight_id}",
+                problem=f"it has no areas of source {source}",
+                remedy=Remedy.DOWNLOAD_AREA,
+            )
+        return found
 
     @property
     def boxes(self) -> list[BBox]:

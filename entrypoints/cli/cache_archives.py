@@ -40,7 +40,7 @@ def add_archive_commands(app: typer.Typer) -> None:
         epilog=format_examples(
             "tileferry cache export area.pmtiles",
             "tileferry cache export area.mbtiles --bbox 36.1,49.9,36.4,50.1 --zoom 13-15",
-            "tileferry cache export area.gpkg --area derkachi",
+            "tileferry cache export F7.gpkg --flight F7",
             "tileferry cache export /srv/tiles --format tree --replace",
         ),
     )(export_command)
@@ -72,6 +72,10 @@ def export_command(
     buffer: BufferOption = None,
     detail: DetailOption = None,
     zoom: OptionalZoom = None,
+    flight: Annotated[
+        str | None,
+        typer.Option("--flight", metavar="FLIGHT", help="Export the areas of this flight."),
+    ] = None,
     source: SourceOption = None,
     name: Annotated[
         str | None,
@@ -118,7 +122,12 @@ def export_command(
         if source is not None:
             check_source(source, field="--source")
         given = AreaInput(bboxes=bbox, areas=area, routes=route, buffer=buffer, detail=detail)
-        if given.is_given:
+        if flight is not None:
+            if given.is_given or zoom is not None:
+                raise typer.BadParameter("the areas of a flight have their own zoom levels")
+            known = installation.flights.get_flight(flight)
+            coverages = known.list_coverages(source or settings.source)
+        elif given.is_given:
             areas = parse_areas(settings, given, zoom, default_zooms=ALL_ZOOMS)
             coverages = [item.coverage for item in areas]
         else:

@@ -45,8 +45,6 @@ def create_command(
         typer.Option(
             "--since",
             metavar="PACK",
-            exists=True,
-            dir_okay=False,
             help="Leave out what this pack or inventory has, because the other machine has it."
             " Repeatable.",
         ),

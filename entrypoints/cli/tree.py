@@ -18,9 +18,9 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "plan": "Show what a download would fetch and evict, and whether it fits.",
         "download": "Download areas for a flight. Re-run to resume.",
         "cache": "Inspect, verify, prune, compact, export and import the tile cache.",
-        "flight": "List, report, pin, expire and remove flights.",
         "pack": "Carry the tiles of a flight to another machine, signed and verified.",
         "push": "Send the tiles of a flight to another machine over ssh. Re-run to resume.",
+        "flight": "List, report, pin, expire and remove flights.",
     },
     "After the flight": {
         "ingest": "Store captured tiles in the cache, ready for upload.",

@@ -207,25 +207,25 @@ class Tileferry(Installation):
         *,
         bbox: Places | None = None,
         zoom_levels: Sequence[int] | None = None,
+        flight: str | None = None,
         name: str | None = None,
         attribution: str | None = None,
         replace: bool = False,
     ) -> ExportReport:
-        """Write tiles of the cache to an archive, by default all of them.
+        """Write tiles of the cache to an archive: of an area, of a flight, or all of them.
 
         The suffix chooses the format: ``.mbtiles``, ``.pmtiles``, ``.gpkg``, ``.qgctiledb``, or
         else a folder of images.
         """
         target = build_archive_target(detect_format(dest.name), dest.absolute(), replace=replace)
+        if flight is None:
+            levels = ALL_ZOOMS if zoom_levels is None else zoom_levels
+            places = [WORLD] if bbox is None else to_places(bbox)
+            coverages = [TileCoverage.from_place(place, levels) for place in places]
+        else:
+            coverages = self.flights.get_flight(flight).list_coverages(self.config.source)
         request = build_export_request(
-            self.config,
-            dest,
-            [
-                TileCoverage.from_place(place, ALL_ZOOMS if zoom_levels is None else zoom_levels)
-                for place in ([WORLD] if bbox is None else to_places(bbox))
-            ],
-            name=name,
-            attribution=attribution,
+            self.config, dest, coverages, name=name, attribution=attribution
         )
         return self.archive_export.export(request, target)
 

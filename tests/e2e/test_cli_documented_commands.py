@@ -14,13 +14,14 @@ PAGES = list_pages()
 REFUSED = {
     "tileferry config init": "the operator has a file already",
     "tileferry backup restore /srv/backups/tileferry-2026-11-18": "nothing is overwritten",
+    "tileferry runs retry --source satellite --reason 'the link is back'": "fewer runs match",
     "tileferry db start": "the operator has a server of another kind",
     "tileferry db stop": "the same",
     "tileferry state mark-terminal satellite/acme/roads/2026-03-01": "it was retried just before",
 }
 """How commands begin that end with 4 where they stand, and why."""
 STOPPED = ("tileferry worker", "tileferry provider serve", "tileferry audit tail --follow")
-ELSEWHERE = ("tileferry demo", "tileferry serve")
+ELSEWHERE = ("tileferry demo", "tileferry serve", "tileferry push")
 """What has a test of its own, and takes its time."""
 
 
@@ -35,6 +36,7 @@ def desktop(
     desktop = DocumentedEnv(tmp_path, database_url, reference_provider)
     desktop.set_up(database)
     shell = {"NO_COLOR": "1", "COLUMNS": "80", "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    shell["XDG_DATA_HOME"] = str(tmp_path / "data")
     enter_environment(monkeypatch, tmp_path, {**desktop.settings, **shell})
     return desktop
 

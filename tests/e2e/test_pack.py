@@ -201,6 +201,14 @@ def test_push_sends_what_is_missing(
 
 
 @pytest.mark.usefixtures("_downloaded")
+def test_export_of_a_flight_has_its_areas(operator: DownloadOperator) -> None:
+    ran = operator.run_in_process("cache", "export", "F1.mbtiles", "--flight", "F1", "--json")
+    assert (ran.code, ran.json["tiles_exported"]) == (0, AREA.count)
+    both = operator.run_in_process("cache", "export", "x.mbtiles", "--flight", "F1", "--zoom", "15")
+    assert (both.code, "their own zoom levels" in both.err) == (USAGE, True)
+
+
+@pytest.mark.usefixtures("_downloaded")
 def test_bad_input_is_explained(operator: DownloadOperator) -> None:
     unknown = operator.run_in_process("pack", "create", "x.pack", "--flight", "F9")
     assert (unknown.code, "flight list" in unknown.err) == (USAGE, True)
@@ -213,5 +221,8 @@ def test_bad_input_is_explained(operator: DownloadOperator) -> None:
     (operator.home / "notes").write_text("mine")
     kept = operator.run_in_process("pack", "create", "notes", "--flight", "F1", "--replace")
     assert (kept.code, (operator.home / "notes").read_text()) == (REFUSED, "mine")
-    (operator.cache_root / ".c11").joinpath("x").touch()
+    missing = operator.run_in_process(
+        "pack", "create", "x.pack", "--flight", "F1", "--since", "none.pack"
+    )
+    assert (missing.code, "none.pack: is not a file" in missing.err) == (REFUSED, True)
     assert not (operator.home / "x.pack").exists()

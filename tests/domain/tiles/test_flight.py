@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import evolve
 
-from tileferry.domain.errors import FarAreaError, InvalidValueError
+from tileferry.domain.errors import FarAreaError, InvalidStateError, InvalidValueError
 from tileferry.domain.tiles import (
     Area,
     BBox,
@@ -38,6 +38,14 @@ def test_membership_is_geometry_of_one_source() -> None:
     assert not FLIGHT.contains(TileId(source="sat", zoom=14, x=0, y=0))
     assert not FLIGHT.contains(evolve(INSIDE, zoom=15))
     assert not Flight(flight_id="F7").contains(INSIDE)
+
+
+def test_coverages_are_those_of_one_source() -> None:
+    other = evolve(AREA, source="other")
+    flight = evolve(FLIGHT, areas=[AREA, other])
+    assert flight.list_coverages("sat") == [AREA.area.coverage]
+    with pytest.raises(InvalidStateError, match="it has no areas of source third"):
+        flight.list_coverages("third")
 
 
 def test_area_added_again_is_the_same_area() -> None:
