@@ -115,7 +115,7 @@ class _IngestRun:
 
     def _parse_tile_id(self, file: CaptureFile) -> TileId | InvalidValueError:
         try:
-            return parse_captured_tile(file.parts, self.flight_id)
+            return parse_captured_tile(file.parts, self.flight_id, file.scheme)
         except InvalidValueError as error:
             return error
 

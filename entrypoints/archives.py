@@ -20,6 +20,7 @@ from tileferry.application.archive.archive_export import ExportRequest
 from tileferry.application.ports.archives import ArchiveSource, ArchiveTarget
 from tileferry.domain.archives import ArchiveFormat
 from tileferry.domain.tiles import TileCoverage
+from tileferry.domain.tiles.capture import TileScheme
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.tile_source import get_credits
 
@@ -75,14 +76,18 @@ def detect_import_format(path: Path) -> ArchiveFormat:
 
 
 def build_archive_source(
-    form: ArchiveFormat, path: Path, *, check: Callable[[], object]
+    form: ArchiveFormat,
+    path: Path,
+    *,
+    check: Callable[[], object],
+    scheme: TileScheme | None = None,
 ) -> ArchiveSource:
     """Return the source that an import reads; ``check`` is called regularly and may raise to stop
-    it.
+    it. ``scheme`` says how a tree counts rows.
     """
     match form:
         case ArchiveFormat.TREE:
-            return TreeSource(path, check=check)
+            return TreeSource(path, check=check, scheme=scheme)
         case ArchiveFormat.MBTILES:
             return MbtilesSource(path, check=check)
         case ArchiveFormat.PMTILES:

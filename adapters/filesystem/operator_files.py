@@ -22,6 +22,7 @@ from tileferry.domain.tiles import (
     detect_image_kind,
     is_system_file,
 )
+from tileferry.domain.tiles.capture import TMS_FILE, TileScheme
 
 _FACTS_FILE = "metadata.json"
 # O_NONBLOCK: opening a planted FIFO must not block; it has no effect on regular files.
@@ -41,6 +42,8 @@ class CaptureFolderFiles:
     """Whether to include links, devices, and folders at the level of files."""
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
     """Called for each file; raises ``KeyboardInterrupt`` to cancel."""
+    scheme: TileScheme | None = field(default=None, kw_only=True)
+    """How rows are counted; ``None``: from the north, unless the folder looks otherwise."""
 
     def read_facts(self) -> bytes | None:
         """Return the content of ``metadata.json``, if it exists."""
@@ -67,9 +70,22 @@ class CaptureFolderFiles:
 
     def iter_files(self) -> Iterator[CaptureFile]:
         """Yield the other files except litter, folder by folder, in numeric or name order."""
-        for file in self._walk(self.root, ()):
+        scheme = self._choose_scheme()
+        for file in self._walk(self.root, (), scheme):
             self.check()
             yield file
+
+    def _choose_scheme(self) -> TileScheme:
+        """Return how rows are counted; do not guess for a tree of gdal2tiles."""
+        if self.scheme is None and (self.root / TMS_FILE).exists():
+            raise InvalidValueError(
+                field="scheme",
+                value=None,
+                problem=f"is not given, and the folder has a {TMS_FILE}: its rows are probably "
+                "counted from the south",
+                remedy=Remedy.NAME_SCHEME,
+            )
+        return self.scheme or TileScheme.XYZ
 
     def read(self, file: CaptureFile, *, bytes_max: int) -> bytes:
         """Return a file's bytes, at most ``bytes_max`` + 1 of them."""
@@ -79,7 +95,9 @@ class CaptureFolderFiles:
             with os.fdopen(descriptor, "rb") as opened:
                 return opened.read(bytes_max + 1)
 
-    def _walk(self, folder: Path, parts: tuple[str, ...]) -> Iterator[CaptureFile]:
+    def _walk(
+        self, folder: Path, parts: tuple[str, ...], scheme: TileScheme
+    ) -> Iterator[CaptureFile]:
         with translate_os_errors("list", folder), os.scandir(folder) as found:
             wanted = (entry for entry in found if not is_system_file(entry.name))
             entries = sorted(wanted, key=lambda entry: _sort_key(entry.name))
@@ -87,7 +105,7 @@ class CaptureFolderFiles:
             inner = (*parts, entry.name)
             too_deep = self.names_all and len(inner) >= _DEPTH
             if entry.is_dir(follow_symlinks=False) and not too_deep:
-                yield from self._walk(folder / entry.name, inner)
+                yield from self._walk(folder / entry.name, inner, scheme)
                 continue
             is_regular = entry.is_file(follow_symlinks=False)
             if inner != (_FACTS_FILE,) and (is_regular or self.names_all):
@@ -97,6 +115,7 @@ class CaptureFolderFiles:
                     parts=inner,
                     size_bytes=status.st_size,
                     changed_at=datetime.fromtimestamp(status.st_mtime, UTC),
+                    scheme=scheme,
                     is_regular=is_regular,
                 )
 

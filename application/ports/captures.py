@@ -6,6 +6,8 @@ from typing import Protocol
 
 from attrs import frozen
 
+from tileferry.domain.tiles.capture import TileScheme
+
 
 @frozen(kw_only=True)
 class CaptureFile:
@@ -15,6 +17,8 @@ class CaptureFile:
     """Its path below the folder."""
     size_bytes: int
     changed_at: datetime
+    scheme: TileScheme = TileScheme.XYZ
+    """How its folder counts rows."""
     is_regular: bool = True
     """Whether it is a regular file, not a link or a device."""
 

@@ -45,6 +45,7 @@ class Remedy(StrEnum):
     LIST_PARTITIONS = "list the partitions; plan a backfill to create new ones"
     LIST_RUNS = "list the runs"
     LIST_SETTINGS = "unset it, or correct its name"
+    NAME_SCHEME = "say how its rows are counted: tms from the south, xyz from the north"
     PLAN_BACKFILL = "make a backfill plan"
     REPLAN_BACKFILL = "make a new plan"
     RETRY_PARTITION = (

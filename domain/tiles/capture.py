@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from hashlib import sha256
 
 from attrs import field, frozen, validators
@@ -24,6 +25,21 @@ _HASH_CHARS = 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _FILE = re.compile(r"(0|[1-9][0-9]{0,9})\.[A-Za-z0-9]{1,8}", re.ASCII)
 _SYSTEM_FILES = frozenset({"system volume information", "thumbs.db", "desktop.ini"})
+TMS_FILE = "tilemapresource.xml"
+"""Written by gdal2tiles into the root of a tree whose rows are counted from the south."""
+_COMPANIONS = (".aux.xml", ".html", ".kml", ".mapml", TMS_FILE)
+"""Written by gdal2tiles next to tiles."""
+_FOREIGN_FIELDS = frozenset({"bounds", "format", "maxzoom", "minzoom", "tilejson"})
+"""In a ``metadata.json`` of MBTiles tools such as mb-util."""
+
+
+class TileScheme(StrEnum):
+    """How the rows of a tree are counted."""
+
+    XYZ = "xyz"
+    """From the north."""
+    TMS = "tms"
+    """From the south."""
 
 
 def build_capture_source(flight_id: str) -> str:
@@ -41,16 +57,21 @@ def build_capture_source(flight_id: str) -> str:
 
 
 def is_system_file(name: str) -> bool:
-    """Return whether an operating system creates this file or folder on its own."""
-    return name.startswith(".") or name.lower() in _SYSTEM_FILES
+    """Return whether a system or a tiling program creates this file or folder on its own."""
+    lower = name.lower()
+    return lower.startswith(".") or lower in _SYSTEM_FILES or lower.endswith(_COMPANIONS)
 
 
-def parse_captured_tile(parts: Sequence[str], flight_id: str) -> TileId:
+def parse_captured_tile(
+    parts: Sequence[str], flight_id: str, scheme: TileScheme = TileScheme.XYZ
+) -> TileId:
     """Parse the path of a captured file within its folder into a tile of the flight."""
-    return parse_tile_path(parts, build_capture_source(flight_id))
+    return parse_tile_path(parts, build_capture_source(flight_id), scheme)
 
 
-def parse_tile_path(parts: Sequence[str], source: str) -> TileId:
+def parse_tile_path(
+    parts: Sequence[str], source: str, scheme: TileScheme = TileScheme.XYZ
+) -> TileId:
     """Parse a path within the folder, ``z``, ``x``, ``y.<ext>``, into a tile of ``source``."""
     name = _FILE.fullmatch(parts[2]) if len(parts) == 3 else None  # noqa: PLR2004  # z, x and y
     if name is None or not all(map(_NUMBER.fullmatch, parts[:2])):
@@ -59,7 +80,10 @@ def parse_tile_path(parts: Sequence[str], source: str) -> TileId:
             value="/".join(parts),
             problem="is not z/x/y.<ext>, such as 16/39000/22000.png",
         )
-    return TileId(source=source, zoom=int(parts[0]), x=int(parts[1]), y=int(name[1]))
+    tile = TileId(source=source, zoom=int(parts[0]), x=int(parts[1]), y=int(name[1]))
+    if scheme is TileScheme.XYZ:
+        return tile
+    return TileId(source=source, zoom=tile.zoom, x=tile.x, y=(1 << tile.zoom) - 1 - tile.y)
 
 
 def check_captured_at(moment: datetime, *, now: datetime) -> None:
@@ -91,10 +115,13 @@ class CaptureFacts:
 
     @classmethod
     def parse(cls, content: bytes) -> "CaptureFacts":
-        """Parse the file. Unknown fields are rejected, because they may be typing errors."""
+        """Parse the file. Unknown fields are rejected, because they may be typing errors, unless it
+        is the file of another program.
+        """
         found = parse_json(content, field=FACTS_FILE, bytes_max=FACTS_BYTES_MAX)
         data = JsonObject.from_value(found, FACTS_FILE)
-        data.check_names((), optional=("captured_at", "resolution_m_per_px"))
+        if _FOREIGN_FIELDS.isdisjoint(data.fields):
+            data.check_names((), optional=("captured_at", "resolution_m_per_px"))
         given = {name for name, value in data.fields.items() if value is not None}
         moment = data.get_datetime("captured_at") if "captured_at" in given else None
         resolution = (

@@ -13,6 +13,7 @@ from tileferry.entrypoints.cli.option_types import (
     DetailOption,
     OptionalZoom,
     RouteOption,
+    SchemeOption,
     Sector,
     SourceOption,
     WaitOption,
@@ -202,6 +203,7 @@ def import_command(
             "--replace-tiles", help="Replace tiles of the cache that differ, unless they are newer."
         ),
     ] = False,
+    scheme: SchemeOption = None,
     wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
@@ -220,6 +222,7 @@ def import_command(
     from tileferry.domain.archives import ArchiveFormat
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.tiles import SectorClass
+    from tileferry.domain.tiles.capture import TileScheme
     from tileferry.entrypoints.archives import build_archive_source, detect_import_format
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import hold_cache, open_installation, print_json
@@ -230,7 +233,10 @@ def import_command(
     _check_text(SRC=str(src.absolute()))
     archive_format = detect_import_format(src) if form is None else ArchiveFormat(form)
     stop = StopSignals()
-    archive = build_archive_source(archive_format, src.absolute(), check=stop.check)
+    row_order = None if scheme is None else TileScheme(scheme)
+    archive = build_archive_source(
+        archive_format, src.absolute(), check=stop.check, scheme=row_order
+    )
     progress = ItemProgress(stop)
     with open_installation(config, progress) as installation, hold_cache(installation, wait), stop:
         try:

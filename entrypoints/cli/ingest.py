@@ -11,7 +11,7 @@ from tileferry.entrypoints.cli.command_group import (
     declare_command,
     format_examples,
 )
-from tileferry.entrypoints.cli.option_types import CapturedOption, WaitOption
+from tileferry.entrypoints.cli.option_types import CapturedOption, SchemeOption, WaitOption
 
 app = declare_command()
 SCHEMA = "tileferry.ingest.v1"
@@ -30,6 +30,7 @@ def ingest_command(
         ),
     ],
     flight: CapturedOption,
+    scheme: SchemeOption = None,
     wait: WaitOption = None,
     config: ConfigFile = None,
     json: JsonFlag = False,
@@ -47,6 +48,7 @@ def ingest_command(
     from tileferry.adapters.filesystem import CaptureFolderFiles
     from tileferry.domain.text import printable
     from tileferry.domain.tiles import UploadRequest
+    from tileferry.domain.tiles.capture import TileScheme
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         blame_option,
@@ -64,7 +66,8 @@ def ingest_command(
     with blame_option("--flight"):
         request = UploadRequest(flight_id=flight)
     stop = StopSignals()
-    card = CaptureFolderFiles(folder, check=stop.check)
+    row_order = None if scheme is None else TileScheme(scheme)
+    card = CaptureFolderFiles(folder, check=stop.check, scheme=row_order)
     progress = ItemProgress(stop)
     opened = open_installation(config, progress, clock=StoppableClock(stop))
     with opened as installation, hold_cache(installation, wait), stop:

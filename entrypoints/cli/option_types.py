@@ -12,6 +12,9 @@ import typer
 Sector = Literal["active_conflict", "stable_rear"]
 """The values of the domain's ``SectorClass``."""
 
+Scheme = Literal["xyz", "tms"]
+"""The values of the domain's ``TileScheme``."""
+
 # areas
 
 BboxOption = Annotated[
@@ -96,6 +99,18 @@ WaitOption = Annotated[
         "--wait",
         metavar="DURATION",
         help="Wait this long, such as 90s or 10m, while another process uses the cache.",
+    ),
+]
+
+# folders of tiles
+
+SchemeOption = Annotated[
+    Scheme | None,
+    typer.Option(
+        "--scheme",
+        metavar="SCHEME",
+        help="How a folder counts rows: xyz from the north (default), tms from the south, as"
+        " gdal2tiles does.",
     ),
 ]
 

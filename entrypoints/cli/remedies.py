@@ -53,6 +53,10 @@ WORDINGS: Mapping[Remedy, str] = MappingProxyType(
         ),
         Remedy.LIST_RUNS: "list the runs with `tileferry runs list`",
         Remedy.LIST_SETTINGS: "unset it; list all settings with `tileferry config show`",
+        Remedy.NAME_SCHEME: (
+            "use --scheme tms if its rows are counted from the south, or --scheme xyz if they are "
+            "counted from the north"
+        ),
         Remedy.PLAN_BACKFILL: "use `tileferry backfill plan`",
         Remedy.REPLAN_BACKFILL: "make a new plan with `tileferry backfill plan`",
         Remedy.RETRY_PARTITION: (

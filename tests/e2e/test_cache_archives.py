@@ -11,6 +11,7 @@ import pytest
 from pmtiles.reader import MmapSource, all_tiles
 from support.archive_operator import DAY, ArchiveOperator, create_tile_grid
 from support.archives import create_image
+from support.pictures import make_picture
 
 from tileferry.adapters.filesystem import FileCacheLock
 from tileferry.adapters.postgres import Database, PostgresTileMetadataStore
@@ -301,3 +302,19 @@ def test_archive_carries_attribution_of_xyz_source(operator: ArchiveOperator) ->
     # Of a provider, and not of that server.
     assert credited(server, options=["--source", "satellite"]) is None
     assert credited() is None
+
+
+def test_tree_of_gdal2tiles_is_imported_by_its_scheme(other_operator: ArchiveOperator) -> None:
+    tree = other_operator.home / "tree"
+    (tree / "15/19000").mkdir(parents=True)
+    (tree / "15/19000/21767.png").write_bytes(make_picture("a tile"))
+    (tree / "tilemapresource.xml").write_text("<TileMap/>")
+    given = ("tree", "--produced-at", "2026-10-01", "--sector", "stable_rear")
+    for command in (("cache", "import", *given), ("ingest", "--flight", "F1", "tree")):
+        refused = other_operator.run_in_process(*command)
+        assert refused.code == 2
+        assert "use --scheme tms" in " ".join(refused.err.split())
+    ran = other_operator.run_in_process("cache", "import", *given, "--scheme", "tms", "--json")
+    assert (ran.code, ran.json["tiles_imported"]) == (0, 1), ran.err
+    found = other_operator.run_in_process("cache", "explain", "15/19000/11000", "--json").json
+    assert len(found["versions"]) == 1

@@ -33,6 +33,7 @@ from tileferry.domain.archives import (
 )
 from tileferry.domain.errors import ArchiveError, InvalidValueError
 from tileferry.domain.tiles import TILE_BYTES_MAX, CaptureFacts, TileId, parse_tile_path
+from tileferry.domain.tiles.capture import TileScheme
 
 FACTS_FILE = "tiles.jsonl"
 ABOUT = "archive.json"
@@ -141,6 +142,8 @@ class TreeSource:
     root: Path
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
     """Called for each file; raises ``KeyboardInterrupt`` to cancel."""
+    scheme: TileScheme | None = field(default=None, kw_only=True)
+    """How rows are counted; ``None``: from the north, unless the folder looks otherwise."""
 
     def iter_sizes(self, source: str) -> Iterator[tuple[TileId, int]]:
         """Yield the id and size of each tile, from file names and sizes."""
@@ -181,12 +184,12 @@ class TreeSource:
                 yield file, "is not a regular file; links are not followed"
                 continue
             try:
-                yield file, parse_tile_path(file.parts, source)
+                yield file, parse_tile_path(file.parts, source, file.scheme)
             except InvalidValueError as error:
                 yield file, str(error)
 
     def _folder(self) -> CaptureFolderFiles:
-        return CaptureFolderFiles(self.root, names_all=True, check=self.check)
+        return CaptureFolderFiles(self.root, names_all=True, check=self.check, scheme=self.scheme)
 
     def _read_common_facts(self, folder: CaptureFolderFiles) -> TileFacts:
         """Return the facts in ``metadata.json``, which has the same format as for captures."""

@@ -17,9 +17,11 @@ from tileferry.domain.errors import (
     ArchiveError,
     CacheBudgetExceededError,
     InvalidValueError,
+    Remedy,
     StorageError,
 )
 from tileferry.domain.tiles import TileMetadata, VotingStatus, compute_ground_resolution
+from tileferry.domain.tiles.capture import TileScheme
 from tileferry.entrypoints.cli.exit_codes import ExitCode, get_exit_code
 from tileferry.entrypoints.config import C6Config, Config
 from tileferry.entrypoints.container import Container
@@ -204,3 +206,34 @@ def test_operating_system_files_on_a_card_are_ignored(card: Path, *, names_all: 
     (card / "16" / "39000" / "._22000.png").write_bytes(b"2")
     (card / "16" / "Thumbs.db").write_bytes(b"3")
     assert list(folder.iter_files()) == before
+
+
+def write_gdal_tree(root: Path) -> None:
+    """Write a tree as gdal2tiles does: rows from the south, and files for viewers."""
+    (root / "15/19000").mkdir(parents=True)
+    (root / "15/19000/21767.png").write_bytes(make_picture("a tile"))
+    for name in ("tilemapresource.xml", "leaflet.html", "doc.kml", "15/19000/21767.kml"):
+        (root / name).write_text("<?xml version='1.0'?>")
+
+
+def test_tree_of_gdal2tiles_needs_its_scheme(container: Container, tmp_path: Path) -> None:
+    write_gdal_tree(tmp_path / "tree")
+    with pytest.raises(InvalidValueError, match=r"has a tilemapresource\.xml") as refused:
+        ingest_card(container, tmp_path / "tree")
+    assert refused.value.remedy is Remedy.NAME_SCHEME
+    with pytest.raises(InvalidValueError, match=r"has a tilemapresource\.xml"):
+        list(TreeSource(tmp_path / "tree").tiles("sat"))
+    for scheme, row in ((TileScheme.TMS, 11_000), (TileScheme.XYZ, 21_767)):
+        folder = CaptureFolderFiles(tmp_path / "tree", scheme=scheme)
+        report: IngestReport = container.capture_ingest().ingest(f"F-{scheme}", folder)
+        assert count_results(report) == (1, 0, 0)
+        (tile,) = list_pending(container, f"F-{scheme}")
+        assert (tile.tile_id.zoom, tile.tile_id.x, tile.tile_id.y) == (15, 19_000, row)
+        (archived,) = TreeSource(tmp_path / "tree", scheme=scheme).iter_sizes("sat")
+        assert archived[0].y == row
+
+
+def test_tree_of_mb_util_is_ingested(container: Container, tmp_path: Path) -> None:
+    write_captures(tmp_path / "tree", 2)
+    (tmp_path / "tree/metadata.json").write_text('{"name": "a", "format": "png", "bounds": "1"}')
+    assert count_results(ingest_card(container, tmp_path / "tree")) == (2, 0, 0)

@@ -16,6 +16,7 @@ from tileferry.domain.tiles import (
     is_system_file,
     parse_captured_tile,
 )
+from tileferry.domain.tiles.capture import TileScheme
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True)
 
@@ -38,6 +39,28 @@ def test_tile_id_is_parsed_from_path() -> None:
 def test_invalid_tile_path_is_rejected(path: str) -> None:
     with pytest.raises(InvalidValueError):
         parse_captured_tile(tuple(path.split("/")), "f1")
+
+
+def test_rows_from_the_south_are_flipped() -> None:
+    path = ("16", "39000", "43535.png")
+    expected = parse_captured_tile(("16", "39000", "22000.png"), "f1")
+    assert parse_captured_tile(path, "f1", TileScheme.TMS) == expected
+    assert parse_captured_tile(("0", "0", "0.png"), "f1", TileScheme.TMS).y == 0
+    with pytest.raises(InvalidValueError, match="43536"):
+        parse_captured_tile(("4", "1", "43536.png"), "f1", TileScheme.TMS)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"name": "sat", "format": "png", "bounds": "36,50,37,51", "minzoom": "10"}',
+        b'{"tilejson": "3.0.0", "tiles": [], "vector_layers": []}',
+    ],
+)
+def test_metadata_of_other_programs_is_ignored(content: bytes) -> None:
+    assert CaptureFacts.parse(content) == CaptureFacts()
+    dated = content[:-1] + b', "captured_at": "2026-10-20T10:00:00Z"}'
+    assert CaptureFacts.parse(dated).captured_at == datetime(2026, 10, 20, 10, tzinfo=UTC)
 
 
 @given(NAMES, NAMES)
@@ -110,6 +133,10 @@ def test_invalid_capture_facts_are_rejected_by_field(content: bytes, field: str)
         ("System Volume Information", True),
         ("THUMBS.DB", True),
         ("desktop.ini", True),
+        ("tilemapresource.xml", True),
+        ("22000.kml", True),
+        ("leaflet.HTML", True),
+        ("22000.png.aux.xml", True),
         ("22000.png", False),
         ("readme.txt", False),
     ],
