@@ -11,6 +11,6 @@ class DataConsole(Console):
         raise  # noqa: PLE0704  # rich calls this while it handles the error
 
 
-stdout = DataConsole(highlight=False)
+stdout = DataConsole(highlight=False, emoji=False)
 stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """For everything that is not data."""
