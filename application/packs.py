@@ -10,7 +10,7 @@ from attrs import define, frozen
 from tileferry.application.archive.archive_import import ArchiveImport, ImportReport, ImportRequest
 from tileferry.application.audit import AuditTrail
 from tileferry.application.cache.readiness import FlightVerdict, ReadinessCheck
-from tileferry.application.cache.tile_lookup import read_verified_tile
+from tileferry.application.cache.tile_lookup import query_area, read_verified_tile
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.clock import Clock
 from tileferry.application.ports.flights import FlightBook
@@ -282,13 +282,9 @@ class Packs:
 
     def _iter_area(self, item: FlightArea) -> list[Iterator[tuple[PackEntry, TileMetadata | None]]]:
         coverage, source = item.area.coverage, item.source
-        rows = self.tile_metadata_store.query_by_bbox(
-            coverage.bbox, coverage.zoom_levels, source=source
-        )
         stored = (
             (PackEntry(tile_id=row.tile_id, facts=TileFacts.from_metadata(row)), row)
-            for row in rows
-            if item.contains(row.tile_id)
+            for row in query_area(self.tile_metadata_store, coverage, source=source)
         )
         absent = sorted(
             (

@@ -41,6 +41,9 @@ SCHEMA = "tileferry.download.v1"
     epilog=format_examples(
         "tileferry download --bbox 36.1,49.9,36.4,50.1 --zoom 13-15 --flight F7"
         " --sector stable_rear",
+        "tileferry download --area field.geojson --zoom 13-15 --flight F7 --sector stable_rear",
+        "tileferry download --route route.gpx --detail 15:200m,13:2km --flight F7"
+        " --sector stable_rear",
     ),
 )
 def download_command(

@@ -16,7 +16,7 @@ from tileferry.domain.partitions import (
     PartitionKey,
     PartitionStatus,
 )
-from tileferry.domain.tiles import BBox, SectorClass
+from tileferry.domain.tiles import BBox, SectorClass, Shape
 from tileferry.domain.tiles.area import Area
 from tileferry.entrypoints.cli.areas import parse_zooms
 from tileferry.entrypoints.cli.backfill import count_actions
@@ -122,6 +122,7 @@ def _plan_backfill(request: PageRequest) -> BackfillPlan:
         bbox=BBox.parse(form.get("bbox", "").strip()),
         zoom_levels=parse_zooms(form.get("zoom", "").strip()),
         sector_class=sectors[0],
+        shape=Shape.parse(form["shape"]) if form.get("shape") else None,
     )
     wanted = BackfillRequest(
         source=_require_name(request, "source"),
@@ -147,6 +148,7 @@ def _describe_plan(plan: BackfillPlan) -> Preview:
         rows=[(f"{count:,}", words) for words, count in count_actions(plan).items()],
         note=f"{wanted.source}/{wanted.customer_id}/{wanted.query_name},"
         f" {wanted.first_date} to {wanted.last_date}: {wanted.area.bbox},"
+        f"{'' if wanted.area.shape is None else ' its shape only,'}"
         f" zoom {','.join(map(str, wanted.area.zoom_levels))}, {wanted.area.sector_class}",
         remarks=[f"{plan.touched:,} of {len(plan.lines):,} days would get a run."],
     )

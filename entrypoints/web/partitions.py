@@ -151,7 +151,7 @@ def _describe(request: PageRequest, partition: Partition, now: datetime) -> dict
 
 def _read_area(request: PageRequest, newest: Partition | None) -> dict[str, str]:
     """Return the area of a partition's newest run, to fill in the form of a backfill."""
-    nothing = {"bbox": "", "zoom": "", "sector": ""}
+    nothing = {"bbox": "", "zoom": "", "sector": "", "shape": ""}
     if newest is None:
         return nothing
     run = request.installation.inspector.run(newest.last_run_id).run
@@ -164,6 +164,7 @@ def _read_area(request: PageRequest, newest: Partition | None) -> dict[str, str]
         "bbox": str(work.area.bbox),
         "zoom": ",".join(map(str, work.area.zoom_levels)),
         "sector": work.area.sector_class.value,
+        "shape": "" if work.area.shape is None else str(work.area.shape),
     }
 
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from tileferry.adapters.memory import MemoryAbsentTiles
 from tileferry.adapters.postgres import Database, PostgresAbsentTiles, absent_tiles
 from tileferry.application.ports import AbsentTiles
-from tileferry.domain.tiles import BBox, TileCoverage, TileId
+from tileferry.domain.tiles import BBox, Shape, TileCoverage, TileId
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 AREA = TileCoverage(bbox=BBox(west=36.0, south=50.0, east=36.3, north=50.2), zoom_levels=[12, 14])
@@ -53,3 +53,12 @@ def test_area_is_queried_by_source(absent: AbsentTiles, monkeypatch: pytest.Monk
     found = list(absent.query_absent(AREA, source="sat"))
     assert sorted(found) == [(tile, NOW) for tile in TILES[:7]]
     assert list(absent.query_absent(AREA, source="none")) == []
+
+
+def test_only_the_tiles_of_a_shape_are_queried(absent: AbsentTiles) -> None:
+    shape = Shape.from_degrees(lines=[[(36.0, 50.0), (36.3, 50.2)]])
+    area = TileCoverage.from_place(shape, [12, 14])
+    absent.record_absent(TILES, at=NOW)
+    found = [tile for tile, _ in absent.query_absent(area, source="sat")]
+    assert found == [tile for tile in TILES if area.contains(tile)]
+    assert 0 < len(found) < len(TILES) / 3

@@ -8,7 +8,7 @@ from attrs import evolve
 from tileferry.adapters.memory import MemoryRefusedTiles
 from tileferry.adapters.postgres import Database, PostgresRefusedTiles, refused_tiles
 from tileferry.application.ports import RefusedTiles
-from tileferry.domain.tiles import BBox, SectorClass, TileCoverage, TileId
+from tileferry.domain.tiles import BBox, SectorClass, Shape, TileCoverage, TileId
 from tileferry.domain.tiles.refusal import Gate, Refusal
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -63,3 +63,12 @@ def test_area_is_queried_by_source_and_sector(
     assert {*found} == {*by_age, *by_resolution}
     assert list(refused.query_refused(AREA, source="sat", sector=REAR)) == by_resolution
     assert list(refused.query_refused(AREA, source="none", sector=REAR)) == []
+
+
+def test_only_the_refusals_of_a_shape_are_queried(refused: RefusedTiles) -> None:
+    shape = Shape.from_degrees(lines=[[(36.0, 50.0), (36.3, 50.2)]])
+    area = TileCoverage.from_place(shape, [12, 14])
+    refused.record_refused([refuse(tile) for tile in TILES])
+    found = [one.tile_id for one in refused.query_refused(area, source="sat", sector=CONFLICT)]
+    assert found == [tile for tile in TILES if area.contains(tile)]
+    assert 0 < len(found) < len(TILES) / 3

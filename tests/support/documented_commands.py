@@ -118,6 +118,7 @@ class DocumentedEnv:
             picture.write_bytes(draw_tile(16, 39_000, y))
         self.provider.set_faults({"fault": "poison", "tile": "16/39000/22000", "reason": "clouds"})
         _write_foreign_archive(self.home / "other.mbtiles")
+        write_area_files(self.home)
         desk = create_postgres_control_plane(database)
         _break_run(desk)
         _reject_march(desk)
@@ -154,6 +155,18 @@ class DocumentedEnv:
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=_PATIENCE_S)
         return CommandResult(process.returncode, first + rest, "")
+
+
+def write_area_files(folder: Path) -> None:
+    """Write a field, a route and a mission in a corner of the area of the documents."""
+    west, south, east, north = map(float, SMALL_AREA.split(","))
+    ring = [[west, south], [east, south], [west, north], [west, south]]
+    (folder / "field.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    points = f"<rtept lat='{south}' lon='{west}'/><rtept lat='{north}' lon='{east}'/>"
+    (folder / "route.gpx").write_text(f"<gpx version='1.1'><rte>{points}</rte></gpx>")
+    waypoint = {"type": "SimpleItem", "command": 16, "params": [0, 0, 0, 0, north, east, 50]}
+    mission = {"plannedHomePosition": [south, west, 0], "items": [waypoint]}
+    (folder / "mission.plan").write_text(json.dumps({"fileType": "Plan", "mission": mission}))
 
 
 def _break_run(control_plane: ControlPlane) -> None:

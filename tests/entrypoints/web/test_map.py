@@ -2,16 +2,19 @@
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
+from attrs import evolve
 from support.download_operator import wait_until
 from support.web_site import HOLE
 
 from tileferry.application.cache.flight_overlay import FlightOverlay, FlightOverlays
 from tileferry.domain.errors import DatabaseError
-from tileferry.domain.tiles import Flight
+from tileferry.domain.tiles import Area, Flight, FlightArea, SectorClass, Shape
+from tileferry.domain.tiles.shape import shape_to_geojson
 from tileferry.entrypoints.web import map_overlay
 from tileferry.entrypoints.web.snapshots import Snapshot
 
@@ -30,6 +33,23 @@ def test_overlay_has_areas_and_holes_of_a_flight(client: httpx.Client) -> None:
     assert found["zooms"] == [10, 14]
     assert "NO-GO" in found["html"]
     assert f'data-tile="14/{HOLE.x}/{HOLE.y}"' in found["html"], "a link for the keyboard"
+
+
+def test_overlay_draws_the_shape_of_an_area() -> None:
+    shape = Shape.from_degrees(lines=[[(36.1, 49.9), (36.2, 50.0)]])
+    area = Area.from_place(shape, [10], SectorClass.STABLE_REAR)
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    flight = Flight(
+        flight_id="F9",
+        areas=[
+            FlightArea(source="sat", area=one, added_at=now)
+            for one in (area, evolve(area, shape=None))
+        ],
+    )
+    drawn, box = map_overlay._iter_areas(flight, None)
+    assert drawn["shape"] == shape_to_geojson(shape)
+    assert drawn["bbox"] == box["bbox"]
+    assert box["shape"] is None
 
 
 def load_overlay(client: httpx.Client, flight: str, **query: str) -> Any:

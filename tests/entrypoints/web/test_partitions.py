@@ -17,6 +17,7 @@ from support.web_site import confirm_change, post_form
 from tileferry.domain.partitions import PartitionKey, PartitionStatus
 from tileferry.domain.runs import Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
+from tileferry.domain.tiles import Shape
 from tileferry.entrypoints.web import partition_changes, partitions
 
 HOSTILE = "too few tiles <script>alert(1)</script>"
@@ -173,6 +174,24 @@ def test_backfill_is_planned_then_applied_exactly(
     assert found.status is PartitionStatus.SUCCESS
     again = post_form(client, "/partitions/backfill", {**days, "reprocess": "1"}).text
     assert "Backfill 1 partition" in again
+
+
+def test_backfill_keeps_the_shape_of_the_newest_run(
+    client: httpx.Client,
+) -> None:
+    shape = Shape.from_degrees(polygons=[[[(36.1, 49.9), (36.4, 49.9), (36.2, 50.1)]]])
+    days = {
+        **fields("shaped", first="2026-03-01", last="2026-03-01"),
+        **AREA,
+        "bbox": str(shape.bbox),
+        "shape": str(shape),
+    }
+    assert "its shape only" in post_form(client, "/partitions/backfill", days).text
+    confirm_change(client, "/partitions/backfill", days, reason="new customer", confirmed_count="1")
+    page = client.get(address("shaped")).text
+    assert f'name="shape" value="{shape}" checked' in page
+    other = {**days, "bbox": AREA["bbox"] + "1"}
+    assert post_form(client, "/partitions/backfill", other).status_code == 400
 
 
 @pytest.mark.parametrize(
