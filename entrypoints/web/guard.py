@@ -69,6 +69,7 @@ _ALWAYS: Headers = (
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+_HOSTS_MAX = 64
 _TLS: Headers = ((b"strict-transport-security", b"max-age=31536000"),)
 _SAME_ORIGIN: Headers = ((b"cross-origin-resource-policy", b"same-origin"),)
 
@@ -89,6 +90,13 @@ class Guard:
     settings: SiteSettings
     _changes: RateLimiter = field(factory=lambda: RateLimiter(_CHANGES), init=False)
     _logins: RateLimiter = field(factory=lambda: RateLimiter(_LOGINS), init=False)
+
+    _hosts: set[bytes] = field(factory=set, init=False)
+    _program: Session = field(init=False)
+    """The session of all requests for tiles, if no token is required; it has no cookie."""
+
+    def __attrs_post_init__(self) -> None:
+        self._program = self.make_session(self.settings.operator, Role.OPERATOR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -120,9 +128,7 @@ class Guard:
         self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]
     ) -> bytes | None:
         """Check a request and find its session; return the cookie of a new session."""
-        host = headers.get(b"host")
-        if not self.settings.hosts.permits(None if host is None else host.decode("latin-1")):
-            raise _build_refusal(Refusal.HOST)
+        self._check_host(headers.get(b"host"))
         if scope["method"] not in SAFE_METHODS | {"POST"}:
             raise _build_refusal(Refusal.METHOD)
         scope[HEADERS] = headers
@@ -130,8 +136,9 @@ class Guard:
         path: str = scope["path"]
         cookie = None
         if session is None and not self.settings.tokens.are_required:
-            session = self.make_session(self.settings.operator, Role.OPERATOR)
+            session = self._program
             if not path.startswith((*MACHINE_PATHS, "/static/")):
+                session = self.make_session(self.settings.operator, Role.OPERATOR)
                 cookie = self.make_cookie(session)
         if session is None and not path.startswith(OPEN_PATHS):
             if scope["method"] == "GET" and not path.startswith(MACHINE_PATHS):
@@ -140,6 +147,15 @@ class Guard:
             raise _build_refusal(Refusal.SESSION)
         scope[SESSION] = session
         return cookie
+
+    def _check_host(self, host: bytes | None) -> None:
+        """Refuse a request for another host; the few names that are permitted are remembered."""
+        if host in self._hosts:
+            return
+        if not self.settings.hosts.permits(None if host is None else host.decode("latin-1")):
+            raise _build_refusal(Refusal.HOST)
+        if host is not None and len(self._hosts) < _HOSTS_MAX:
+            self._hosts.add(host)
 
     def _find_session(self, headers: Mapping[bytes, bytes], method: str) -> Session | None:
         now_s = time.time()

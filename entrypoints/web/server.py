@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -121,6 +122,33 @@ class WebServer(HttpServer):
         self.app.close()
 
 
+class JoinedWrites:
+    """A transport that sends the head and the body of a response with one system call."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data after the callbacks that are running now."""
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Send what is held, then close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.writelines(held)
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol, with limits on the size of a request's head and on its time.
 
@@ -133,6 +161,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]  # used as one
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
