@@ -46,6 +46,8 @@ FOUND = 500
 WRITTEN_MAX = 120_000
 MEMORY_TILES = MILLION if "SOAK" in os.environ else 100_000
 DURABLE_S = 55e-6
+ATTEMPT_S = 5e-3
+"""The limit of spec 1 for counting an attempt."""
 MEMORY_KIB_MAX = 150 * 1_000_000 // 1024
 
 INSERT = """
@@ -171,7 +173,7 @@ def durable_writes(site: Site) -> Iterator[Ratio]:
     )
 
 
-def upload_attempts(site: Site) -> Ratio:
+def upload_attempts(site: Site) -> Iterator[Ratio]:
     """Measure the slowest of counted attempts."""
     with site.place() as (folder, url), opened(folder, url) as cache:
         fill_rows(url, 1_000, [])
@@ -188,12 +190,20 @@ def upload_attempts(site: Site) -> Ratio:
         bare.close()
     slow = {name: statistics.quantiles(values, n=100)[98] for name, values in times.items()}
     p50 = {name: statistics.median(values) for name, values in times.items()}
-    return Ratio(
+    detail = (
+        f"p99 {micros(slow['ours'])} and {micros(slow['bare'])}, "
+        f"p50 {micros(p50['ours'])} and {micros(p50['bare'])}"
+    )
+    yield Ratio(
+        name="increment_upload_attempts, p99: ours / 5 ms",
+        ratio=slow["ours"] / ATTEMPT_S,
+        goal=1.0,
+        detail=detail,
+    )
+    yield Ratio(
         name="increment_upload_attempts, p99: ours / a bare UPDATE … RETURNING",
         ratio=slow["ours"] / slow["bare"],
         goal=1.5,
-        detail=f"p99 {micros(slow['ours'])} and {micros(slow['bare'])}, "
-        f"p50 {micros(p50['ours'])} and {micros(p50['bare'])}",
     )
 
 
@@ -340,7 +350,7 @@ def run() -> Iterator[Ratio]:
     """All measurements of this file."""
     site = Site.prepared()
     yield from durable_writes(site)
-    yield upload_attempts(site)
+    yield from upload_attempts(site)
     yield from random_reads(site)
     yield from large_caches(site)
     yield from memory(site)

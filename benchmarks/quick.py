@@ -21,12 +21,15 @@ from benchmarks.processor_time import COMMAND, compute_calibration_s, measure, m
 from benchmarks.queue import BATCH, FILL, GATE, PAYLOAD, worker_on
 from benchmarks.retry import ours as call_with_retry
 from benchmarks.retry import repeated
+from benchmarks.upload import TILE_BYTES
+from benchmarks.upload import ours as upload_tiles
+from benchmarks.upload_site import capture, sinking
 from tileferry.adapters.postgres import Database
 
 STORED = Path(__file__).with_name("quick.json")
 TOLERANCE = 1.15
 ROUNDS = 7
-RUNS, RETRIES = 1_000, 20_000
+RUNS, RETRIES, UPLOADED = 1_000, 20_000, 1_000
 COMMANDS = ("--help", "runs list", "flight list", "audit tail", "config show")
 Work = Callable[[], float]
 """Does something, and returns its processor time in seconds."""
@@ -35,7 +38,13 @@ Work = Callable[[], float]
 def measure_figures(site: Site) -> dict[str, float]:
     """Return every figure: processor time as a multiple of the fixed loop's."""
     server = [site.server_pid]
-    with site.place() as (folder, url), site.cache() as cache, closing_database(url) as database:
+    with (
+        site.place() as (folder, url),
+        site.cache() as cache,
+        closing_database(url) as database,
+        site.place() as captured,
+        sinking() as sink_url,
+    ):
         environment = {
             **os.environ,
             "TILEFERRY_DATABASE_URL": url,
@@ -47,6 +56,9 @@ def measure_figures(site: Site) -> dict[str, float]:
             for words in COMMANDS
         }
         works[f"{GROUP} durable tiles"] = lambda: measure(partial(write, GROUP), server).processor_s
+        capture(*captured, UPLOADED, TILE_BYTES)
+        upload = partial(upload_tiles, site, *captured, sink_url)
+        works[f"{UPLOADED} uploaded tiles"] = lambda: upload().processor_s
         works[f"{RUNS} runs"] = partial(_process_runs, database, url, server)
         retries = partial(repeated(call_with_retry), RETRIES)
         works[f"{RETRIES} calls, no retry"] = lambda: measure(retries).processor_s
