@@ -151,7 +151,8 @@ def build_version_facts(version: "StoredVersion") -> dict[str, object]:
     }
     if tile.voting_status is not VotingStatus.TRUSTED:
         status = tile.voting_status.value.replace("_", " ")
-        facts["captured"] = f"{status}, rejected {tile.upload_attempts} times"
+        rejected = f", rejected {tile.upload_attempts} times" if tile.upload_attempts else ""
+        facts["captured"] = f"{status}{rejected}"
     return facts
 
 

@@ -20,11 +20,15 @@ _OVERLAYS_MAX = 8
 
 
 class Overlays(Snapshots[FlightOverlay]):
-    """The latest overlays; a large flight takes seconds, and longer if its tiles are read."""
+    """The latest overlays; a large flight takes seconds."""
 
     @classmethod
     def create(cls) -> "Overlays":
         return cls(_OVERLAYS_MAX)
+
+
+class CheckedOverlays(Overlays):
+    """The same, of flights whose tiles were read; they do not delay the others."""
 
 
 def show_overlay(request: PageRequest) -> Response:
@@ -39,8 +43,9 @@ def show_overlay(request: PageRequest) -> Response:
     zoom = _read_zoom(request.query.get("zoom", ""))
     quick = "damage" not in request.query
     build = partial(request.installation.flight_overlays.build, flight, quick=quick)
-    key = (flight, quick)  # another area of the flight makes it another overlay
-    snapshot = request.site.get_state(Overlays, Overlays.create).get(key, build)
+    kind = Overlays if quick else CheckedOverlays
+    # The whole flight is the key: another area makes it another overlay.
+    snapshot = request.site.get_state(kind, kind.create).get(flight, build)
     overlay = snapshot.get()
     regions = [] if overlay is None else _select(overlay, zoom)
     features = [*_iter_areas(flight, zoom), *map(_describe_region, regions)]

@@ -22,8 +22,9 @@ def show_tile(request: PageRequest) -> Response:
     """Show a tile as a page, or as the panel of the map."""
     layer, zoom, x, y = parse_tile(request.query.get("tile", "").strip())
     life = request.installation.tile_lives.read(layer, zoom, x, y)
-    view = {"title": f"Tile {life.name}", **_describe(life)}
-    if "part" in request.query:
+    is_panel = "part" in request.query
+    view = {"title": f"Tile {life.name}", "is_panel": is_panel, **_describe(life)}
+    if is_panel:
         return HTMLResponse(request.render_text("_tile.html", view))
     return request.render("tile.html", view)
 
