@@ -1,9 +1,13 @@
 """Plan the download of an area on the map, and queue it."""
 
-from attrs import define, evolve
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tileferry.application.download.survey import DurationEstimate, EstimateBasis
-from tileferry.domain.errors import InvalidValueError
+from attrs import define, evolve, field
+
+from tileferry.application.download.survey import EstimateBasis
+from tileferry.domain.errors import InvalidStateError, InvalidValueError
 from tileferry.domain.tiles import Area, BBox, DownloadRequest, Place, SectorClass
 from tileferry.domain.tiles.area import area_to_json
 from tileferry.entrypoints.cli.areas import parse_drawn_area, parse_zooms
@@ -17,11 +21,31 @@ TILES_MAX = 250_000
 """The listing of a larger area takes too long for a page."""
 
 
+_PLANS_MAX = 3
+"""Plans wait for the provider in threads that all pages share."""
+
+
 @define
-class LinkRate:
+class Planning:
+    """The plans that are being made, and what was learnt from the last one."""
+
+    places: threading.Semaphore = field(factory=lambda: threading.Semaphore(_PLANS_MAX))
+    rate_bytes_s: float | None = None
     """The throughput that was measured last, so that a confirmed plan fetches no tiles again."""
 
-    bytes_s: float | None = None
+    @contextmanager
+    def take_place(self) -> Iterator[None]:
+        """Make a plan in a block; raise if too many are being made."""
+        if not self.places.acquire(blocking=False):
+            raise InvalidStateError(
+                subject="the console",
+                problem=f"{_PLANS_MAX} plans wait for the provider",
+                remedy="try again in a moment",
+            )
+        try:
+            yield
+        finally:
+            self.places.release()
 
 
 def _preview(request: PageRequest) -> Preview:
@@ -29,12 +53,12 @@ def _preview(request: PageRequest) -> Preview:
     installation = request.installation
     if "far" not in request.form:
         installation.flights.check_distances(wanted.flight_id, [wanted.bbox])
-    rate = request.site.get_state(LinkRate, LinkRate)
-    is_applied = request.path.endswith("/apply")
-    _, plan, estimate = installation.plan_downloads(
-        [wanted], rate_bytes_s=rate.bytes_s if is_applied else None, once=True
-    )
-    _note_rate(rate, estimate)
+    planning = request.site.get_state(Planning, Planning)
+    rate = planning.rate_bytes_s if request.path.endswith("/apply") else None
+    with planning.take_place():
+        _, plan, estimate = installation.plan_downloads([wanted], rate_bytes_s=rate, once=True)
+    if estimate.basis is EstimateBasis.MEASURED:
+        planning.rate_bytes_s = estimate.rate_bytes_s
     eviction, tiles = plan.eviction, plan.tiles_to_fetch
     rows = {
         "flight": wanted.flight_id,
@@ -66,11 +90,6 @@ def _preview(request: PageRequest) -> Preview:
         remarks=[named] if named else [],
         note=note,
     )
-
-
-def _note_rate(rate: LinkRate, estimate: DurationEstimate) -> None:
-    if estimate.basis is EstimateBasis.MEASURED:
-        rate.bytes_s = estimate.rate_bytes_s
 
 
 def _apply(request: PageRequest, confirmation: Confirmation) -> str:

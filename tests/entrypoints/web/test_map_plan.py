@@ -167,6 +167,16 @@ def test_invalid_plan_is_explained(operator: httpx.Client) -> None:
         assert (answer.status_code, problem in answer.text) == (400, True)
 
 
+def test_plans_leave_threads_to_other_pages(
+    operator: httpx.Client, planning_site: RunningSite
+) -> None:
+    planning = planning_site.server.site.get_state(map_plan.Planning, map_plan.Planning)
+    with planning.take_place(), planning.take_place(), planning.take_place():
+        busy = post_form(operator, map_plan.PATH, FIELDS)
+    assert (busy.status_code, "try again in a moment" in busy.text) == (400, True)
+    assert post_form(operator, map_plan.PATH, FIELDS).status_code == 200
+
+
 def test_failing_provider_is_reported_at_once(
     operator: httpx.Client, reference_provider: RunningProvider
 ) -> None:
