@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from threading import RLock
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tileferry.adapters.memory.event_logs import MemoryAuditSink
 from tileferry.adapters.memory.work_tables import WorkTables
@@ -244,9 +244,10 @@ class MemoryWork:
 
     def list_runs(self, wanted: RunFilter, *, limit: int) -> Sequence[Run]:
         """Return the matching runs, newest submission first."""
-        found = [run for run in self._books.runs.values() if wanted.matches(run)]
+        rest = evolve(wanted, text=None)
+        found = [run for run in self._books.runs.values() if rest.matches(run)]
         found.sort(key=lambda run: (run.submitted_date, run.run_id), reverse=True)
-        return found[:limit]
+        return [run for run in found[: wanted.searched_max] if wanted.matches(run)][:limit]
 
     def count_runs(self) -> Mapping[RunStatus, int]:
         """Return the number of runs by status."""

@@ -74,6 +74,7 @@ class PostgresWorkReader:
             "source": wanted.source,
             "text": wanted.text,
             "limit": limit,
+            "searched_max": wanted.searched_max,
         }
         if wanted.after is not None:
             values["after_date"], values["after_id"] = wanted.after
@@ -84,12 +85,13 @@ class PostgresWorkReader:
                 (_HAS_LEASE, list(wanted.statuses) == [RunStatus.PROCESSING]),
                 ("kind = ANY (%(kinds)s)", wanted.kinds),
                 ("source = %(source)s", wanted.source is not None),
-                (_HAS_TEXT, wanted.text is not None),
                 ("(submitted_date, run_id) < (%(after_date)s, %(after_id)s)", wanted.after),
             )
             if applies
         ]
         query = f"{_RUNS}{_where(conditions)} {_NEWEST_FIRST}"
+        if wanted.text is not None:  # without a maximum, LIMIT NULL is none
+            query = _SEARCH.format(runs=f"{_RUNS}{_where(conditions)}")
         return [run_from_row(row) for row in self.database.fetch_rows(query, values)]
 
     def count_runs(self) -> Mapping[RunStatus, int]:
@@ -253,6 +255,11 @@ _NEWEST_FIRST = "ORDER BY submitted_date DESC, run_id DESC LIMIT %(limit)s"
 _HAS_LEASE = "lease_expires_at IS NOT NULL"
 """True of every run in progress; an index has just these."""
 _HAS_TEXT = "strpos(lower(concat_ws(' ', run_id, dedupe_key, error_message)), lower(%(text)s)) > 0"
+_SEARCH = f"""
+    SELECT * FROM (
+        {{runs}} ORDER BY submitted_date DESC, run_id DESC LIMIT %(searched_max)s
+    ) AS searched WHERE {_HAS_TEXT} {_NEWEST_FIRST}
+"""  # noqa: S608  # interpolates constants only
 _RUN = f"{_RUNS} WHERE run_id = %(run_id)s"
 _ATTEMPTS = "SELECT * FROM run_attempts WHERE run_id = %(id)s ORDER BY epoch"
 _HAS_RAW = "SELECT EXISTS (SELECT FROM raw_partitions WHERE run_id = %(run_id)s)"

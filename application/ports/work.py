@@ -227,6 +227,8 @@ class RunFilter:
     source: str | None = None
     text: str | None = None
     """Part of the id, the dedupe key or the error; case-insensitive."""
+    searched_max: int | None = None
+    """Search the text in so many of the newest runs that match the rest; in all by default."""
     after: tuple[datetime, RunId] | None = None
     """Only runs after this submission in the list, to continue an earlier one."""
 

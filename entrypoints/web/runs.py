@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from attrs import evolve
 from starlette.responses import Response
 
 from tileferry.application.control.bulk_runs import RunAction
@@ -30,6 +31,8 @@ from tileferry.entrypoints.web.site import Feed, Page, PageRequest, PageRoute
 
 _PATH = "/runs"
 _ROWS_MAX = 50
+_SEARCHED_MAX = 100_000
+"""The newest runs that are searched for a text; a million would take a second."""
 _BULK_MAX = 500
 """Maximum runs of one bulk action; so many take some seconds."""
 _PREVIEWED_MAX = 100
@@ -68,7 +71,8 @@ def render_runs(request: PageRequest) -> str:
 
 def _build_list(request: PageRequest) -> dict[str, object]:
     reader = request.installation.work_reader
-    found = reader.list_runs(_read_filter(request.query), limit=_ROWS_MAX + 1)
+    wanted = evolve(_read_filter(request.query), searched_max=_SEARCHED_MAX)
+    found = reader.list_runs(wanted, limit=_ROWS_MAX + 1)
     shown = found[:_ROWS_MAX]
     progress = reader.get_progress([run.run_id for run in shown])
     now = reader.now()
@@ -81,6 +85,7 @@ def _build_list(request: PageRequest) -> dict[str, object]:
             }
             for run in shown
         ],
+        "searched_max": _SEARCHED_MAX if wanted.text and last is None else None,
         "first": encode_filters(request.query, _FILTERS) if request.query.get("after") else None,
         "next": last
         and encode_filters(

@@ -66,6 +66,12 @@ def test_runs_are_found_by_text_and_listed_page_by_page(control_plane: ControlPl
     assert find(runs[2].run_id) == [runs[2]]
     assert [run.error_message for run in find("RESET")] == [runs[-1].error_message]
     assert find("%") == []
+    searched = RunFilter(text="flight", searched_max=2)
+    assert control_plane.reader.list_runs(searched, limit=9) == runs[:2]
+    last = runs[1]
+    rest = evolve(searched, text="flight-1", after=(last.submitted_date, last.run_id))
+    assert control_plane.reader.list_runs(rest, limit=9) == [runs[3]]
+    assert control_plane.reader.list_runs(evolve(rest, searched_max=1), limit=9) == []
 
 
 def test_partition_listing_resumes_after_key(control_plane: ControlPlane) -> None:
