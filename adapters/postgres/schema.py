@@ -237,6 +237,11 @@ flight_spans = Table(
         name="flight_spans_range",
     ),
     Index("flight_spans_by_place", "source", "zoom", "x_min"),
+    Index(
+        "flight_spans_by_box",
+        text("box(point(x_min, y_min), point(x_max, y_max))"),
+        postgresql_using="gist",
+    ),
 )
 
 cache_reservations = Table(
