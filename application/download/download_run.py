@@ -256,17 +256,21 @@ class DownloadRun:
             raise
 
     def _store_batch(self, batch: Sequence[TileResult], commit: GroupCommit) -> None:
-        """Store the tiles that no gate refuses; count the results up to the one that aborts."""
+        """Store the tiles that no gate refuses, and count the results.
+
+        After an error that aborts the run, tiles of the batch are still stored; errors are not
+        counted.
+        """
         record_origins(self.deps.tile_origins, (result.tile for result in batch))
         accepted = TileBatch(
             flight_id=self.request.flight_id, sector_class=self.request.sector_class
         )
         listed: list[TileSummary] = []
         for result in batch:
+            if self.failure is not None and isinstance(result.tile, Exception):
+                continue
             if self._accept_result(result, accepted, commit):
                 listed.append(result.listed)
-            if self.failure is not None:
-                break
         verdicts = commit.add(accepted) if listed else ()
         for line, content, produced_at, verdict in zip(
             listed, accepted.contents, accepted.produced_at, verdicts, strict=True

@@ -2,6 +2,7 @@
 
 import logging
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from support.download_env import RecordingListener
@@ -181,6 +182,26 @@ def test_outage_aborts_download_and_keeps_stored_tiles(
     area.provider.asked.clear()
     assert area.create_download().download_tiles_for_area(create_request()).tiles_downloaded == 5
     assert area.provider.fetched == area.provider.tiles[3:]
+
+
+def test_tiles_that_arrived_with_an_aborting_error_are_stored() -> None:
+    class GatheringRunner(InlineFetchRunner):
+        def run(self, work: Any, *, idle_s: float) -> Any:
+            batches = super().run(work, idle_s=idle_s)
+            yield [result for batch in batches for result in batch or ()]
+
+    area = MemoryDownloadEnv.with_tiles(5)
+    tiles = area.provider.tiles
+    area.provider.faults[tiles[1]] = [create_fault(ProviderFault.UNAUTHORIZED)]
+    area.provider.faults[tiles[3]] = [create_fault(ProviderFault.INSECURE)]
+    watcher = RecordingListener()
+    download = area.create_download(progress=watcher, runner=GatheringRunner())
+    with pytest.raises(SatelliteProviderError) as failure:
+        download.download_tiles_for_area(create_request())
+    assert failure.value.fault is ProviderFault.UNAUTHORIZED
+    assert area.list_stored() == [tiles[0], tiles[2], tiles[4]]
+    (report,) = watcher.reports
+    assert (report.tiles_downloaded, report.tiles_failed) == (3, 1)
 
 
 def test_failed_tile_is_set_aside_while_others_are_answered(
