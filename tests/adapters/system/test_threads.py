@@ -148,3 +148,13 @@ def test_results_before_an_error_are_handed_over() -> None:
     assert next(batches) == [0, 1]
     with pytest.raises(ZeroDivisionError):
         next(batches)
+
+
+def test_results_are_handed_over_before_a_wait_for_room() -> None:
+    class WaitingSteps(CountingSteps):
+        def step(self, room: int) -> Sequence[int] | float | None:
+            return 30.0 if self.room_seen else super().step(room)
+
+    work = WaitingSteps(iter(range(9)), at_once=1)
+    with closing(ThreadFetchRunner(100).run(work, idle_s=PATIENCE_S)) as batches:
+        assert next(batches) == [0]
