@@ -256,11 +256,7 @@ class DownloadRun:
             raise
 
     def _store_batch(self, batch: Sequence[TileResult], commit: GroupCommit) -> None:
-        """Store the tiles that no gate refuses, and count the results.
-
-        After an error that aborts the run, tiles of the batch are still stored; errors are not
-        counted.
-        """
+        """Store the tiles that no gate refuses; count the results, errors until one aborts."""
         record_origins(self.deps.tile_origins, (result.tile for result in batch))
         accepted = TileBatch(
             flight_id=self.request.flight_id, sector_class=self.request.sector_class
