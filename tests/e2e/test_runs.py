@@ -421,7 +421,7 @@ NOBODY_MEANS: list[tuple[list[str], str]] = [
     (["list", "-n", "-1"], "--limit"),
     (["submit", "upload", "--flight", "a b"], "--flight: is not a plain name"),
     (["submit", "download", "--flight", "", *AREA_OPTIONS], "--flight: is not a plain name"),
-    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "--bbox or --area"),
+    (["submit", "download", "--flight", "F1", *AREA_OPTIONS[2:]], "--bbox, --area or --route"),
 ]
 
 
