@@ -34,6 +34,8 @@ from tileferry.domain.errors import SatelliteProviderError
 from tileferry.domain.tiles import TileId
 
 TileTransport: TypeAlias = Transport | CurlTransport
+_Sent: TypeAlias = tuple[TileRequest, Mapping[str, str] | None, int]
+"""A request, the headers of its condition, and how many redirects it has followed."""
 
 
 class TileCalls(Protocol):
@@ -131,8 +133,8 @@ class CurlTileFetches:
     _calls: TileCalls
     _lane: CurlTransport
     _transfers: CurlTransfers = field(init=False)
-    _later: list[tuple[float, int, Callable[[], None]]] = field(factory=list, init=False)
-    """Sends the requests that wait for the rate limit."""
+    _later: list[tuple[float, int, _Sent, str]] = field(factory=list, init=False)
+    """Requests that wait for the rate limit, and their URLs."""
     _refused: list[FetchOutcome] = field(factory=list, init=False)
     """Requests that need not be sent."""
     _order: Iterator[int] = field(factory=count, init=False)
@@ -143,44 +145,37 @@ class CurlTileFetches:
 
     def start(self, request: TileRequest) -> None:
         """Begin to fetch a tile, after waiting for the rate limit."""
-        send = self._prepare(request)
-        if send is not None:
-            self._take_turn(send)
+        self._request(request, takes_turn=True)
 
     def send(self, request: TileRequest) -> None:
         """Begin to fetch a tile now."""
-        send = self._prepare(request)
-        if send is not None:
-            send()
+        self._request(request, takes_turn=False)
 
-    def _prepare(self, request: TileRequest) -> Callable[[], None] | None:
-        """Return what sends a request, or ``None`` if the provider cannot have the tile."""
+    def _request(self, request: TileRequest, *, takes_turn: bool) -> None:
         try:
             path, headers = self._calls.build_target(request)
         except SatelliteProviderError as error:
             self._refused.append((request, error))
-            return None
-        return partial(self._send, request, self._lane.build_url(path), headers)
+            return
+        self._send_in_turn((request, headers, 0), self._lane.build_url(path), takes_turn=takes_turn)
 
-    def _take_turn(self, send: Callable[[], None]) -> None:
-        wait_s = self._calls.take_turn()
+    def _send_in_turn(self, sent: _Sent, url: str, *, takes_turn: bool = True) -> None:
+        wait_s = self._calls.take_turn() if takes_turn else 0.0
         if wait_s > 0:
-            heappush(self._later, (time.monotonic() + wait_s, next(self._order), send))
+            heappush(self._later, (time.monotonic() + wait_s, next(self._order), sent, url))
         else:
-            send()
+            self._send(sent, url)
 
-    def _send(
-        self, request: TileRequest, url: str, headers: Mapping[str, str] | None, hops: int = 0
-    ) -> None:
-        token, limits = (request, headers, hops), self._calls.session.limits
-        self._transfers.start(token, url, limits, self._lane.build_headers(headers))
+    def _send(self, sent: _Sent, url: str) -> None:
+        limits, headers = self._calls.session.limits, self._lane.build_headers(sent[1])
+        self._transfers.start(sent, url, limits, headers)
 
     def wait(self, timeout_s: float) -> Sequence[FetchOutcome]:
         """Return the tiles and errors that have arrived."""
         if self._later:
             now_s = time.monotonic()
             while self._later and self._later[0][0] <= now_s:
-                heappop(self._later)[2]()
+                self._send(*heappop(self._later)[2:])
             if self._later:
                 timeout_s = min(timeout_s, self._later[0][0] - now_s)
         if self._refused:
@@ -197,7 +192,7 @@ class CurlTileFetches:
         redirected = find_redirect(transfer, calls.session.limits, hops)
         if redirected is not None:
             self._transfers.release(transfer)
-            self._take_turn(partial(self._send, request, redirected, headers, hops + 1))
+            self._send_in_turn((request, headers, hops + 1), redirected)
             return None
         result: FetchResult
         try:

@@ -87,25 +87,33 @@ class TileTemplate(ServerUrl):
         """Return a tile's path and query. Without ``key`` it has no ``{api_key}`` in it; what looks
         like another key is still there, and ``redact_likely_keys`` hides it.
         """
-        names = self.zoom_names
-        values = {
-            "z": tile.zoom if names is None else names.get(tile.zoom, tile.zoom),
-            "x": tile.x,
-            "y": tile.y,
-            "-y": (1 << tile.zoom) - 1 - tile.y,
-            "r": RETINA_SUFFIX if self.tile_px == RETINA_PX else "",
-            "api_key": encode_key(key),
-        }
-        if "{q}" in self.text:
-            values["q"] = build_quadkey(tile)
-        return PLACE.sub(lambda place: str(values[place[1]]), self._choose_server(tile)["path"])
+        return self._fill_in(self._choose_server(tile)["path"], tile, key)
 
     def build_url(self, tile: TileId, *, key: str | None = None) -> str:
         """Return a tile's URL. The same tile always has the same one, for caches on the way."""
-        return f"{self._choose_server(tile)['origin']}{self.build_path(tile, key=key)}"
+        server = self._choose_server(tile)
+        return server["origin"] + self._fill_in(server["path"], tile, key)
+
+    def _fill_in(self, path: str, tile: TileId, key: str | None) -> str:
+        names, zoom = self.zoom_names, tile.zoom
+        values = {
+            "z": zoom if names is None else names.get(zoom, zoom),
+            "x": tile.x,
+            "y": tile.y,
+            "-y": (1 << zoom) - 1 - tile.y,
+        }
+        text = self.text
+        if "{r}" in text:
+            values["r"] = RETINA_SUFFIX if self.tile_px == RETINA_PX else ""
+        if "{q}" in text:
+            values["q"] = build_quadkey(tile)
+        if self.has_key:
+            values["api_key"] = encode_key(key)
+        return PLACE.sub(lambda place: str(values[place[1]]), path)
 
     def _choose_server(self, tile: TileId) -> Mapping[str, str]:
-        return self.servers[(tile.x + tile.y) % len(self.servers)]
+        servers = self.servers
+        return servers[(tile.x + tile.y) % len(servers)]
 
 
 def build_quadkey(tile: TileId) -> str:
