@@ -31,7 +31,7 @@ def explain_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Explain why a tile is in the cache or not, and what happened to it.
+    """Explain why a tile is in the cache or not.
 
     Shows the flights that need it and its verdict for each, every stored version, refusals and
     absences at the provider, and the entries of the audit log about it. The provider is not called.

@@ -116,7 +116,9 @@ def inventory_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List what this machine has of a flight, for `pack create --since` on another.
+    """List what this machine has of a flight.
+
+    `pack create --since` on another machine leaves that out.
 
     Exit codes: 0 done; 4 DEST exists.
     """
@@ -159,7 +161,7 @@ def apply_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Verify every byte of a pack, store its tiles, and judge the flight.
+    """Verify a pack, store its tiles, and judge the flight.
 
     A pack is refused if any byte is wrong, or if its key is not one of pack.trusted_keys. Applying
     it again changes nothing; after an interruption it continues.
