@@ -12,6 +12,9 @@ from tileferry.domain.tiles.bbox import LAT_MAX, LON_MAX
 Position = tuple[float, float]
 """A longitude and a latitude."""
 
+RING_POSITIONS_MIN = 4
+"""The last one is the first one again."""
+LINE_POSITIONS_MIN = 2
 POSITIONS_MAX = 200_000
 """Of a whole file. A route of this many positions is simplified; an area may have fewer."""
 
@@ -45,10 +48,30 @@ class Drawing:
     def add_polygon(self, where: str, rings: Iterable[Iterable[Sequence[float]]]) -> None:
         """Add a polygon; a ring that is not closed is refused by the readers of its format."""
         checked = [self._check(ring, f"{where} ring {n}") for n, ring in enumerate(rings, start=1)]
+        for ring in checked:
+            self._require(ring, RING_POSITIONS_MIN, where, "a ring")
         self.polygons.append(DrawnPolygon(where, checked))
 
     def add_line(self, where: str, positions: Iterable[Sequence[float]]) -> None:
-        self.lines.append(DrawnLine(where, self._check(positions, where)))
+        checked = self._check(positions, where)
+        self._require(checked, LINE_POSITIONS_MIN, where, "a line")
+        self.lines.append(DrawnLine(where, checked))
+
+    def _require(self, found: Sequence[Position], count_min: int, where: str, what: str) -> None:
+        if len(found) < count_min:
+            self.refuse(
+                where, f"{len(found)} positions", f"{what} needs at least {count_min} positions"
+            )
+
+    def check_count(self, count: int, where: str) -> None:
+        """Raise if a file has too many positions."""
+        if count > POSITIONS_MAX:
+            self.refuse(
+                where,
+                f"{count:,} positions",
+                f"the file has more than {POSITIONS_MAX:,} positions",
+                remedy="simplify it",
+            )
 
     def _check(self, positions: Iterable[Sequence[float]], where: str) -> list[Position]:
         found: list[Position] = []
@@ -65,13 +88,7 @@ class Drawing:
                 )
             found.append((lon, lat))
         self._positions += len(found)
-        if self._positions > POSITIONS_MAX:
-            self.refuse(
-                where,
-                f"{self._positions:,} positions",
-                f"the file has more than {POSITIONS_MAX:,} positions",
-                remedy="simplify it",
-            )
+        self.check_count(self._positions, where)
         return found
 
     def refuse(self, where: str, value: object, problem: str, *, remedy: str = "") -> NoReturn:

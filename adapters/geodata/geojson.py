@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tileferry.adapters.geodata.drawing import Drawing
+from tileferry.adapters.geodata.drawing import RING_POSITIONS_MIN, Drawing
 from tileferry.domain.canonical import JsonValue
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import VALUES_MAX, count_values_max, parse_json
 from tileferry.domain.text import format_bytes
 
 JSON_BYTES_MAX = 4 * 1024 * 1024
-RING_POSITIONS_MIN = 4
 _POSITION_PARTS_MIN = 2
 _NESTING_MAX = 16
 

@@ -12,6 +12,8 @@ def read_gpx(content: bytes, drawing: Drawing) -> None:
     root = parse_xml(content, drawing)
     if get_name(root) != "gpx":
         drawing.refuse("XML", get_name(root), "is not GPX: its root is another element")
+    points = sum(get_name(element) in {"rtept", "trkpt"} for element in root.iter())
+    drawing.check_count(points, "tracks and routes")
     try:
         found = gpxpy.parse(content)
     except (GPXException, ValueError) as error:

@@ -5,6 +5,7 @@ Every coordinate counts: what cannot be read is an error, never left out.
 
 import io
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,14 +14,25 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from tileferry.adapters.geodata.drawing import Drawing
+from tileferry.adapters.geodata.drawing import RING_POSITIONS_MIN, Drawing
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.text import format_bytes
 
 XML_BYTES_MAX = 8 * 1024 * 1024
 ZIP_ENTRIES_MAX = 1_000
 _DEPTH_MAX = 100
-_CHUNK_BYTES = 64 * 1024
-_RING_POSITIONS_MIN = 4
+_COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+)
+"""What zipfile raises for damaged archives."""
 _GEOMETRIES = {"Polygon", "LineString", "LinearRing", "Track", "Point", "Model"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
 
@@ -63,13 +75,19 @@ def unpack_kmz(content: bytes, drawing: Drawing) -> bytes:
             documents.sort(key=lambda each: each.filename.lower() != "doc.kml")
             if not documents:
                 drawing.refuse("archive", f"{len(entries):,} files", "contains no KML file")
+            if documents[0].compress_type not in _COMPRESSIONS:  # others may need much memory
+                drawing.refuse(
+                    "archive", None, "has another compression than KMZ", remedy="export it as KML"
+                )
             with archive.open(documents[0]) as file:
                 # The sizes in the archive may lie: read no more than allowed.
                 document = file.read(XML_BYTES_MAX + 1)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        drawing.refuse("archive", None, f"is damaged: {error}", remedy="export the file again")
+    except InvalidValueError:
+        raise
     except (RuntimeError, NotImplementedError) as error:  # encrypted; an unknown compression
         drawing.refuse("archive", None, f"cannot be unpacked: {error}", remedy="export it as KML")
+    except _DAMAGES as error:
+        drawing.refuse("archive", None, f"is damaged: {error}", remedy="export the file again")
     if len(document) > XML_BYTES_MAX:
         drawing.refuse(
             documents[0].filename, None, f"is larger than {format_bytes(XML_BYTES_MAX)} unpacked"
@@ -127,11 +145,11 @@ def _read_ring(border: Element, where: str, drawing: Drawing) -> list[list[float
 
 def _close(ring: Element, where: str, drawing: Drawing) -> list[list[float]]:
     positions = _read_coordinates(ring, where, drawing)
-    if len(positions) < _RING_POSITIONS_MIN or positions[0][:2] != positions[-1][:2]:
+    if len(positions) < RING_POSITIONS_MIN or positions[0][:2] != positions[-1][:2]:
         drawing.refuse(
             where,
             f"{len(positions)} positions",
-            f"is not a ring: it needs {_RING_POSITIONS_MIN} positions, the last equal to the first",
+            f"is not a ring: it needs {RING_POSITIONS_MIN} positions, the last equal to the first",
         )
     return positions
 

@@ -55,9 +55,12 @@ def _iter_route(mission: dict[str, Any], drawing: Drawing) -> Iterator[tuple[flo
 def _iter_simple_item(
     item: dict[str, Any], where: str, launch: tuple[float, float] | None, drawing: Drawing
 ) -> Iterator[tuple[float, float]]:
-    if item.get("command") == _RETURN_TO_LAUNCH and launch is not None:
+    command = item.get("command")
+    if not isinstance(command, int):
+        drawing.refuse(f"{where}.command", command, "must be a number")
+    if command == _RETURN_TO_LAUNCH and launch is not None:
         yield launch
-    if item.get("command") not in _FLOWN:
+    if command not in _FLOWN:
         return
     params = item.get("params")
     if not (isinstance(params, list) and len(params) >= _PARAMS_MIN):

@@ -5,14 +5,17 @@ import json
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gpxpy.gpx
 import pygeoif
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tileferry.adapters.geodata.area_files import read_area, read_corridor
+from tileferry.adapters.geodata.area_files import parse_area, read_area, read_corridor
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.tiles import BBox, Shape
 
@@ -248,6 +251,9 @@ DEEP = "<Folder>" * 5_000 + "</Folder>" * 5_000
         ("a.plan", json.dumps({"fileType": "Plan"}), "mission: must be an object"),
         ("a.plan", json.dumps(plan([])), "contains no polygon, line"),
         ("a.plan", json.dumps(plan([7])), "mission.items: must be a list of objects"),
+        ("a.plan", json.dumps(plan([{**SURVEY, "polygon": []}])), "a ring needs at least 4"),
+        ("a.kml", kml(f"{POLYGON}<LineString/>"), "LineString 2: a line needs at least 2"),
+        ("a.plan", json.dumps(plan([{"command": []}])), "command: must be a number"),
         ("a.plan", json.dumps(plan([], geoFence=[1])), "geoFence: must be an object"),
         (
             "a.plan",
@@ -282,13 +288,53 @@ def test_encrypted_archive_is_rejected(write: Write) -> None:
         read_area(write("a.kmz", bytes(content)))
 
 
+def test_archive_with_another_compression_is_rejected(write: Write) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("doc.kml", kml(POLYGON))
+    with pytest.raises(InvalidValueError, match="archive: has another compression than KMZ"):
+        read_area(write("a.kmz", packed.getvalue()))
+
+
+SEEDS = {
+    "a.kml": kml(POLYGON).encode(),
+    "a.kmz": pack(("doc.kml", kml(POLYGON))),
+    "a.gpx": (GPX % "<rte><rtept lat='3' lon='2'/><rtept lat='1' lon='2'/></rte>").encode(),
+    "a.plan": json.dumps(plan([SURVEY, simple(16, 50.0, 36.4)])).encode(),
+    "a.json": json.dumps({"type": "Polygon", "coordinates": [TRIANGLE, HOLE]}).encode(),
+}
+
+
+@settings(deadline=None)
+@given(
+    name=st.sampled_from(sorted(SEEDS)),
+    edits=st.lists(
+        st.tuples(
+            st.floats(0, 1),
+            st.integers(0, 9),
+            st.sampled_from([b"", b"nan", b"1e309", b"-181", b"[]", b"{}", b"null", b"<", b"\xff"])
+            | st.binary(max_size=4),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_damaged_file_is_read_or_rejected(name: str, edits: list[tuple[float, int, bytes]]) -> None:
+    content = SEEDS[name]
+    for share, removed, added in edits:
+        at = int(share * len(content))
+        content = content[:at] + added + content[at + removed :]
+    with suppress(InvalidValueError):
+        parse_area(content, name=name)
+
+
 def test_million_vertices_are_rejected(write: Write) -> None:
     vertices = ",".join(f"[{n % 360 - 180},{n % 7}]" for n in range(450_000))
     text = f'{{"type": "LineString", "coordinates": [{vertices}]}}'
     with pytest.raises(InvalidValueError, match=r"^a.json: file: is larger than .*simplify it"):
         read_area(write("a.json", text))
     track = "".join(f"<rtept lat='{n % 7}' lon='{n % 9}'/>" for n in range(210_000))
-    with pytest.raises(InvalidValueError, match=r"^a.gpx: route 1: the file has more than 200,000"):
+    with pytest.raises(InvalidValueError, match=r"^a.gpx: tracks and routes: the file has"):
         read_area(write("a.gpx", GPX % f"<rte>{track}</rte>"))
 
 

@@ -125,7 +125,11 @@ def make_invalid_polygon(**changes: Any) -> dict[str, Any]:
         ({"type": "FeatureCollection", "features": []}, "area: file", "contains no polygon"),
         ({"type": "LineString", "coordinates": 7}, "area.coordinates", "must be a list"),
         ({"type": "MultiLineString", "coordinates": [7]}, "area.coordinates[0]", "must be a list"),
-        ({"type": "LineString", "coordinates": [[1, 2]]}, "area: area", "a line needs at least 2"),
+        (
+            {"type": "LineString", "coordinates": [[1, 2]]},
+            "area: coordinates",
+            "a line needs at least 2",
+        ),
         (
             {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": {}}]},
             "area.features[0].geometry.type",

@@ -43,10 +43,10 @@ class BoxProvider(MemoryProvider):
         self, bbox: BBox, zoom_levels: Sequence[int], cursor: str | None
     ) -> ListingPage:
         wide = BBox(
-            west=bbox.west - 1e-12,
-            south=bbox.south - 1e-12,
-            east=bbox.east + 1e-12,
-            north=bbox.north + 1e-12,
+            west=bbox.west - 1e-10,
+            south=bbox.south - 1e-10,
+            east=bbox.east + 1e-10,
+            north=bbox.north + 1e-10,
         )
         start = int(cursor or 0)
         self._record_call(None)

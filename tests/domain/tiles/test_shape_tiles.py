@@ -55,8 +55,13 @@ def test_hole_has_no_tiles_and_overlapping_polygons_add_up() -> None:
     inside = set(list_tiles(whole, 9)) - set(list_tiles(ring, 9))
     assert inside
     assert inside < set(list_tiles(Shape.from_degrees(polygons=[[hole]]), 9))
+    assert list_tiles(ring, 9) == sorted(list_tiles(ring, 9))
     both = Shape.from_degrees(polygons=[[SQUARE, hole], [hole]])
     assert list_tiles(both, 9) == list_tiles(whole, 9)
+    beside = [(lon + 7, lat + 5) for lon, lat in SQUARE]
+    overlapping = Shape.from_degrees(polygons=[[SQUARE], [beside]])
+    alone = Shape.from_degrees(polygons=[[beside]])
+    assert list_tiles(overlapping, 8) == sorted({*list_tiles(whole, 8), *list_tiles(alone, 8)})
 
 
 def test_shape_beyond_web_mercator_is_cut_off() -> None:
