@@ -3,9 +3,7 @@
 import json
 import re
 import shlex
-import signal
 import sqlite3
-import subprocess
 from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,6 +17,8 @@ from support.control_plane import (
     create_postgres_control_plane,
     create_sealed,
 )
+from support.download_operator import wait_until
+from support.forked_command import ForkedCommand
 from support.operator import CommandResult, Operator, run_in_process
 from support.provider import API_KEY, RunningProvider
 from support.work_operator import fill_sink
@@ -142,19 +142,11 @@ class DocumentedEnv:
         """Run what does not end by itself until it has said that it is there."""
         operator = Operator(self.home, self.database_url)
         port = [] if "--port" in words or words[0] != "provider" else ["--port", "0"]
-        process = subprocess.Popen(  # noqa: S603  # our own command
-            [*operator.command, *words, *port],
-            env=operator.environment(**self.settings),
-            cwd=self.home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=_PATIENCE_S)
-        return CommandResult(process.returncode, first + rest, "")
+        command = ForkedCommand([*words, *port], operator.environment(**self.settings), self.home)
+        wait_until(lambda: "\n" in command.read_output() or command.poll() is not None, "a line")
+        command.terminate()
+        code = command.wait(_PATIENCE_S)
+        return CommandResult(code, command.read_output(), "")
 
 
 def write_area_files(folder: Path) -> None:

@@ -75,6 +75,10 @@ class ForkedCommand:
         """Return its exit code, if it has ended."""
         return self._process.exitcode
 
+    def read_output(self) -> str:
+        """Return all that it has printed so far."""
+        return self._read("out") + self._read("err")
+
     def read_errors(self) -> str:
         """Return what it has printed to stderr so far."""
         return self._read("err")
