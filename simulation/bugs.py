@@ -58,8 +58,8 @@ BUGS: dict[str, Bug] = {
     ),
     "acknowledged_envelope_is_repeated": Bug(
         "application.upload.flight_upload:FlightUpload._repeat",
-        "row.voting_status is not VotingStatus.PENDING for row in rows",
-        "False for row in rows",
+        "if is_answered or any(",
+        "if False and any(",
         ("upload",),
     ),
     "envelope_is_not_stored": Bug(
@@ -105,9 +105,9 @@ BUGS: dict[str, Bug] = {
         ("upload",),
     ),
     "changed_envelope_is_sent": Bug(
-        "application.upload.flight_upload:FlightUpload._repeat",
-        "is_same = hash_pieces(body) == envelope.body_sha256",
-        "is_same = True",
+        "application.upload.flight_upload:FlightUpload._post",
+        "self._read_contents(envelope.batch)",
+        "[self.tile_store.read_tile(tile.tile_id) for tile in envelope.batch.tiles]",
         ("upload",),
     ),
     "key_is_claimed_twice": Bug(
@@ -200,10 +200,16 @@ BUGS |= {
         "if False:",
         ("idempotency",),
     ),
-    "spent_tile_is_sent_again": Bug(
-        "application.upload.flight_upload:FlightUpload._is_spent",
-        "return limit is not None and row.upload_attempts >= limit",
-        "return False",
+    "rejection_of_a_replaced_tile_is_forgotten": Bug(
+        "application.upload.flight_upload:FlightUpload._was_rejected",
+        "return sent.is_rejected",
+        "return sent.is_rejected and row.blob.sha256 == sent.sha256",
+        ("upload",),
+    ),
+    "acknowledgement_of_older_bytes_is_taken_for_the_later_capture": Bug(
+        "application.upload.flight_upload:FlightUpload._drop_replaced",
+        "if not answer.status.acknowledged or",
+        "if True or",
         ("upload",),
     ),
 }

@@ -1,9 +1,9 @@
 """In-memory download journals, listing spools and signed envelopes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tileferry.application.ports.journal import check_journal_name
 from tileferry.application.ports.tiles import UploadStatusStore
@@ -163,14 +163,18 @@ class MemoryEnvelopeStore:
         acknowledged: Sequence[TileId],
         following: SignedEnvelope | None,
         *,
-        keeps_answered: bool,
+        uncounted: Collection[TileId],
     ) -> None:
         """Mark the tiles as uploaded, delete the answered envelope, and store the next one."""
         if following is not None:
             self._check_key(following)
         self.tiles.mark_uploaded(*acknowledged)
-        if not keeps_answered:
+        if not uncounted:
             self.close(answered)
+        elif answered.batch.key in self._envelopes:
+            self._envelopes[answered.batch.key] = evolve(
+                answered, batch=answered.batch.with_rejections(uncounted)
+            )
         if following is not None:
             self.save(following)
 

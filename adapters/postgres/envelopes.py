@@ -1,6 +1,6 @@
 """Signed upload batches, stored in Postgres until their results are recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import frozen
 from sqlalchemy import RowMapping, select
@@ -12,7 +12,7 @@ from tileferry.adapters.postgres.schema import upload_envelopes
 from tileferry.adapters.postgres.tile_index import LOCK_TILES, MARK_HELD, id_columns
 from tileferry.adapters.postgres.tile_metadata import check_uploaded
 from tileferry.domain.errors import IdempotencyConflictError
-from tileferry.domain.tiles import Batch, SignedEnvelope, TileId
+from tileferry.domain.tiles import Batch, BlobLocation, SignedEnvelope, TileId
 
 
 @frozen
@@ -34,15 +34,17 @@ class PostgresEnvelopeStore:
         acknowledged: Sequence[TileId],
         following: SignedEnvelope | None,
         *,
-        keeps_answered: bool,
+        uncounted: Collection[TileId],
     ) -> None:
-        """Mark the tiles as uploaded, delete the answered envelope and store the next one.
+        """Mark the tiles as uploaded, delete or keep the answered envelope, store the next one.
 
         It is one transaction of two round trips.
         """
         values = {
             **id_columns(acknowledged),
-            "answered": None if keeps_answered else answered.batch.key,
+            "answered": None if uncounted else answered.batch.key,
+            "kept": answered.batch.key if uncounted else None,
+            "rejected": [tile.tile_id in uncounted for tile in answered.batch.tiles],
         }
         if following is not None:
             values |= _to_row(following)
@@ -84,7 +86,7 @@ class PostgresEnvelopeStore:
         self.database.change(_CLOSE, {"key": envelope.batch.key})
 
 
-_COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature"
+_COLUMNS = "key, flight_id, manifest, body_sha256, signed_at, public_key, signature, locations"
 _VALUES = ", ".join(f"%({name})s" for name in _COLUMNS.split(", "))
 _SAVE = (
     f"INSERT INTO upload_envelopes ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608  # interpolates constants only, here and below
@@ -93,7 +95,8 @@ _SAVE = (
 _CLOSE = "DELETE FROM upload_envelopes WHERE key = %(key)s RETURNING key"
 _RECORD = (
     f"{LOCK_TILES}, marked AS ({MARK_HELD} RETURNING 1),"  # noqa: S608
-    " closed AS (DELETE FROM upload_envelopes WHERE key = %(answered)s)"
+    " closed AS (DELETE FROM upload_envelopes WHERE key = %(answered)s),"
+    " kept AS (UPDATE upload_envelopes SET rejected = %(rejected)s WHERE key = %(kept)s)"
 )
 _RECORD_LAST = f"{_RECORD} SELECT count(*), 0 FROM marked"  # noqa: S608
 _EXCHANGE = (
@@ -111,12 +114,27 @@ def _to_row(envelope: SignedEnvelope) -> dict[str, object]:
         "signed_at": envelope.timestamp,
         "public_key": envelope.public_key,
         "signature": envelope.signature,
+        "locations": _to_numbers(envelope.batch),
     }
+
+
+def _to_numbers(batch: Batch) -> list[int] | None:
+    """Return the locations of the tiles as pairs of numbers, one after the other."""
+    places = [tile.location for tile in batch.tiles if tile.location is not None]
+    if len(places) < len(batch.tiles):
+        return None
+    return [number for place in places for number in place]
+
+
+def _to_locations(numbers: Sequence[int] | None) -> Sequence[BlobLocation] | None:
+    return None if numbers is None else list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _envelope_from_row(row: RowMapping) -> SignedEnvelope:
     return SignedEnvelope(
-        batch=Batch.parse(row["key"], bytes(row["manifest"])),
+        batch=Batch.parse(
+            row["key"], bytes(row["manifest"]), _to_locations(row["locations"]), row["rejected"]
+        ),
         body_sha256=bytes(row["body_sha256"]).hex(),
         timestamp=row["signed_at"],
         public_key=bytes(row["public_key"]),

@@ -372,6 +372,8 @@ upload_envelopes = Table(
     Column("signed_at", NAME, nullable=False),
     Column("public_key", LargeBinary, nullable=False),
     Column("signature", LargeBinary, nullable=False),
+    Column("locations", ARRAY(BigInteger)),
+    Column("rejected", ARRAY(Boolean)),
     CheckConstraint("octet_length(body_sha256) = 32", name="upload_envelopes_body"),
     CheckConstraint("octet_length(public_key) = 32", name="upload_envelopes_public_key"),
     CheckConstraint("octet_length(signature) = 64", name="upload_envelopes_signature"),

@@ -1,6 +1,6 @@
 """Upload of captured tiles: the uploader, and the stores, keys and provider that it needs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
@@ -85,12 +85,13 @@ class EnvelopeStore(Protocol):
         acknowledged: Sequence[TileId],
         following: SignedEnvelope | None,
         *,
-        keeps_answered: bool,
+        uncounted: Collection[TileId],
     ) -> None:
         """Record an answer and store the next envelope durably: all of it or nothing.
 
         The acknowledged tiles become uploaded, as ``mark_uploaded`` of the metadata store makes
-        them. The answered envelope is deleted, unless its rejections are still to be counted.
+        them. The answered envelope is deleted, unless some of its rejections are ``uncounted``:
+        then it stays with them, and is not sent again.
         """
         ...
 

@@ -35,6 +35,7 @@ from tileferry.domain.errors import DamagedTileError, RetryError, TileNotFoundEr
 from tileferry.domain.retry import RetryCategory
 from tileferry.domain.tiles import (
     Batch,
+    EnvelopeTile,
     PerTileStatus,
     SignedEnvelope,
     TileId,
@@ -198,11 +199,10 @@ class FlightUpload:
                 self.envelopes.save(stored)
             return
         acknowledged = [one.tile_id for one in answered.answers if one.status.acknowledged]
-        is_uncounted = self._is_uncounted(is_clean=len(acknowledged) == len(answered.answers))
-        self.envelopes.exchange(
-            answered.envelope, acknowledged, stored, keeps_answered=is_uncounted
-        )
-        if is_uncounted:
+        rejected = {one.tile_id for one in answered.answers if not one.status.acknowledged}
+        uncounted = rejected if self._is_uncounted(is_clean=not rejected) else set()
+        self.envelopes.exchange(answered.envelope, acknowledged, stored, uncounted=uncounted)
+        if uncounted:
             self._uncounted.append(answered.envelope)
         self._recorded.append(answered)
 
@@ -229,13 +229,16 @@ class FlightUpload:
 
         If an acknowledgement is recorded, the answer had arrived: tiles still pending were
         rejected, possibly without being counted. If a tile was replaced or removed, the bytes
-        differ and must not be sent under this key; the envelope is closed, and the pending tiles
-        are signed again.
+        differ and must not be sent under this key, unless the older ones are still in the cache.
+        Otherwise the envelope is closed, and the pending tiles are signed again.
         """
         rows = [
             self.tile_metadata_store.get_metadata(tile.tile_id) for tile in envelope.batch.tiles
         ]
-        if any(row is not None and row.voting_status is not VotingStatus.PENDING for row in rows):
+        is_answered = any(tile.is_rejected is not None for tile in envelope.batch.tiles)
+        if is_answered or any(
+            row is not None and row.voting_status is not VotingStatus.PENDING for row in rows
+        ):
             return self._report_earlier_rejections(envelope, rows)
         try:
             body = self.provider.iter_body(envelope.batch, self._read_contents(envelope.batch))
@@ -244,8 +247,8 @@ class FlightUpload:
             if isinstance(fault, DamagedTileError) and fault.is_store_lost:
                 return self._report_unreadable(envelope, fault)
             is_same = False
-        if is_same:
-            self._record(self._post(SignedBatch(envelope, None)), None)
+        if is_same and None not in rows:
+            self._record(self._drop_replaced(self._post(SignedBatch(envelope, None)), rows), None)
             return self._report_recorded()
         self.logger.warning(
             "an upload of flight %s that was left open cannot be repeated: its tiles have changed",
@@ -255,6 +258,20 @@ class FlightUpload:
         # A tile whose last attempt was counted, but not its giveup, must not be charged again.
         spent = [row for row in rows if row is not None and self._is_spent(row)]
         return self._report_earlier_rejections(envelope, spent)
+
+    @staticmethod
+    def _drop_replaced(
+        answered: AnsweredBatch, rows: Sequence[TileMetadata | None]
+    ) -> AnsweredBatch:
+        """Leave out acknowledgements of tiles that were captured again: they are sent as well."""
+        current = {row.tile_id: row.blob.sha256 for row in rows if row is not None}
+        sent = {tile.tile_id: tile.sha256 for tile in answered.envelope.batch.tiles}
+        answers = tuple(
+            answer
+            for answer in answered.answers
+            if not answer.status.acknowledged or current[answer.tile_id] == sent[answer.tile_id]
+        )
+        return AnsweredBatch(answered.envelope, answers, answered.took_s)
 
     def _is_spent(self, row: TileMetadata) -> bool:
         """Return whether all attempts of a tile are counted; a later capture gets no others."""
@@ -274,13 +291,13 @@ class FlightUpload:
         self, envelope: SignedEnvelope, rows: Sequence[TileMetadata | None]
     ) -> tuple[PerTileStatus, ...]:
         """Return the tiles that the earlier answer rejected; nothing is sent."""
-        sent = {tile.tile_id: tile.sha256 for tile in envelope.batch.tiles}
+        sent = {tile.tile_id: tile for tile in envelope.batch.tiles}
         rejected = tuple(
             _build_rejected(row.tile_id, NOT_COUNTED, envelope.batch.key)
             for row in rows
             if row is not None
             and row.voting_status is VotingStatus.PENDING
-            and (row.blob.sha256 == sent[row.tile_id] or self._is_spent(row))
+            and self._was_rejected(row, sent[row.tile_id])
         )
         if self._is_uncounted(is_clean=not rejected):
             self._uncounted.append(envelope)
@@ -288,8 +305,14 @@ class FlightUpload:
             self.envelopes.close(envelope)
         return rejected if self.settings.attempts_max is not None else ()
 
+    def _was_rejected(self, row: TileMetadata, sent: EnvelopeTile) -> bool:
+        """Return whether an answer that arrived rejected a tile that is pending."""
+        if sent.is_rejected is not None:
+            return sent.is_rejected
+        return row.blob.sha256 == sent.sha256 or self._is_spent(row)
+
     def _read_contents(self, batch: Batch) -> Iterator[bytes]:
-        return (self.tile_store.read_tile(tile.tile_id) for tile in batch.tiles)
+        return (self.tile_store.read_tile(tile.tile_id, blob=tile.blob) for tile in batch.tiles)
 
 
 def _build_rejected(tile_id: TileId, reason: str, attempt: str) -> PerTileStatus:

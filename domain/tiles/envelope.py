@@ -3,16 +3,17 @@
 The signature covers the method, path, body hash, idempotency key, time and flight.
 """
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.json import parse_json
 from tileferry.domain.tiles.limits import BATCH_TILES_MAX, TILE_BYTES_MAX
-from tileferry.domain.tiles.metadata import TileMetadata
+from tileferry.domain.tiles.metadata import BlobLocation, BlobRef, TileMetadata
 from tileferry.domain.tiles.tile_id import TileId
 from tileferry.domain.validation import (
     as_float,
@@ -41,6 +42,21 @@ class EnvelopeTile:
     resolution_m_per_px: float = field(converter=as_float, validator=positive)
     sha256: str = field(validator=sha256_hex)
     size: int = field(validator=integer(0, TILE_BYTES_MAX))
+    location: BlobLocation | None = field(default=None, eq=False)
+    """Where its bytes are in the cache; not part of the manifest.
+
+    They stay there for a while when the tile is captured again, so the batch can be repeated.
+    """
+
+    is_rejected: bool | None = field(default=None, eq=False)
+    """The recorded answer; ``None``: there is none."""
+
+    @property
+    def blob(self) -> BlobRef | None:
+        """Its bytes in the cache, if their location is known."""
+        if self.location is None:
+            return None
+        return BlobRef(location=self.location, length=self.size, sha256=self.sha256)
 
     @classmethod
     def from_metadata(cls, tile: TileMetadata) -> "EnvelopeTile":
@@ -51,6 +67,7 @@ class EnvelopeTile:
             resolution_m_per_px=tile.resolution_m_per_px,
             sha256=tile.blob.sha256,
             size=tile.blob.length,
+            location=tile.blob.location,
         )
 
     @classmethod
@@ -93,8 +110,17 @@ class Batch:
             )
 
     @classmethod
-    def parse(cls, key: str, manifest: bytes) -> "Batch":
-        """Parse a manifest. The ``manifest`` of the result has the same bytes."""
+    def parse(
+        cls,
+        key: str,
+        manifest: bytes,
+        locations: Sequence[BlobLocation] | None = None,
+        rejected: Sequence[bool] | None = None,
+    ) -> "Batch":
+        """Parse a manifest. The ``manifest`` of the result has the same bytes.
+
+        ``locations`` and ``rejected`` are those of its tiles, in order.
+        """
         data = parse_json(manifest, field="manifest", bytes_max=_MANIFEST_BYTES_MAX)
         match data:
             case {"flight_id": str(flight_id), "tiles": list(lines)}:
@@ -104,11 +130,28 @@ class Batch:
                     field="manifest", value="…", problem="has no flight_id or no tiles"
                 )
         try:
-            return cls(key=key, flight_id=flight_id, tiles=map(EnvelopeTile.parse, lines))
+            tiles = map(EnvelopeTile.parse, lines)
+            unknown = [None] * len(lines)
+            known = zip(tiles, locations or unknown, rejected or unknown, strict=True)
+            return cls(
+                key=key,
+                flight_id=flight_id,
+                tiles=[
+                    evolve(tile, location=place, is_rejected=answer)
+                    for tile, place, answer in known
+                ],
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(
                 field="manifest", value="…", problem=f"has an invalid line: {error}"
             ) from error
+
+    def with_rejections(self, rejected: Collection[TileId]) -> "Batch":
+        """Return the same batch with the answers for its tiles."""
+        return evolve(
+            self,
+            tiles=[evolve(tile, is_rejected=tile.tile_id in rejected) for tile in self.tiles],
+        )
 
     @cached_property
     def manifest(self) -> bytes:

@@ -36,9 +36,20 @@ class UploadChecker(Checker):
     envelopes: MemoryEnvelopeStore
     is_on_ground: Callable[[], bool]
     _sent: dict[str, SignedEnvelope] = field(factory=dict)
+    _acknowledged: set[tuple[TileId, str]] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         self.provider.on_post.append(self.check_post)
+
+    def handlers(self) -> Mapping[str, Callable[[Call], None]]:
+        return {"envelopes.exchange": self.note_acknowledged}
+
+    def note_acknowledged(self, _call: Call) -> None:
+        self._acknowledged |= {
+            (row.tile_id, row.blob.sha256)
+            for row in self.rows.all_tiles()
+            if row.voting_status is VotingStatus.UPLOADED
+        }
 
     def check_post(self, envelope: SignedEnvelope, body_sha256: str) -> None:
         """Check a batch that arrives at the provider."""
@@ -59,6 +70,10 @@ class UploadChecker(Checker):
                 or row.voting_status is VotingStatus.PENDING,
                 f"{tile.tile_id} is sent although it is {row and row.voting_status}",
             )
+            self.require(
+                (tile.tile_id, tile.sha256) not in self._acknowledged,
+                f"{tile.tile_id} is sent although these bytes are acknowledged",
+            )
 
 
 @define(eq=False)
@@ -73,15 +88,8 @@ class AttemptChecker(Checker):
     log: MemoryAuditSink
     attempts_max: int
     replaced: set[TileId] = field(factory=set)
-    """Tiles that were captured again: an open envelope of the older version is dropped."""
+    """Tiles that were captured again."""
     _known: dict[TileId, TileMetadata] = field(factory=dict)
-    _batches: list[set[TileId]] = field(factory=list)
-
-    def __attrs_post_init__(self) -> None:
-        self.provider.on_post.append(self.note_batch)
-
-    def note_batch(self, envelope: SignedEnvelope, _body_sha256: str) -> None:
-        self._batches.append({tile.tile_id for tile in envelope.batch.tiles})
 
     def handlers(self) -> Mapping[str, Callable[[Call], None]]:
         return dict.fromkeys(
@@ -145,18 +153,14 @@ class AttemptChecker(Checker):
         recorded = self.list_recorded()
         audited = {one.tile_id for one in self.log.events if isinstance(one, TileGivenUp)}
         sent: dict[TileId, int] = defaultdict(int)
-        # A batch with a tile that was captured again cannot be repeated. It stays unknown whether
-        # its other tiles were rejected, and that attempt is not counted.
-        unknown = {tile for batch in self._batches if batch & self.replaced for tile in batch}
         for row in self.rows.all_tiles():
             tile = row.tile_id
             sent[tile] = len(self.provider.rejections[tile])
             self.require(row.voting_status is not VotingStatus.PENDING, f"{tile} is still pending")
-            if tile not in unknown | self.replaced:
-                self.require(
-                    row.upload_attempts == sent[tile],
-                    f"{tile}: {row.upload_attempts} attempts, {sent[tile]} rejections",
-                )
+            self.require(
+                row.upload_attempts == sent[tile],
+                f"{tile}: {row.upload_attempts} attempts, {sent[tile]} rejections",
+            )
             if row.voting_status is VotingStatus.UPLOAD_GIVEUP:
                 self.require(str(tile) in recorded, f"{tile} is given up without a record")
                 self.require(

@@ -98,6 +98,15 @@ def test_signed_bytes_are_preserved(store: EnvelopeStore) -> None:
     (found,) = store.list_open_envelopes("F1")
     assert found.batch.manifest == made.batch.manifest
     assert found.batch == made.batch
+    assert [tile.blob for tile in found.batch.tiles] == [tile.blob for tile in made.batch.tiles]
+
+
+def test_location_may_be_unknown(store: EnvelopeStore) -> None:
+    made = make_envelope("k")
+    tiles = [evolve(tile, location=None) for tile in made.batch.tiles]
+    store.save(evolve(made, batch=evolve(made.batch, tiles=tiles)))
+    (found,) = store.list_open_envelopes("F1")
+    assert [tile.blob for tile in found.batch.tiles] == [None] * 3
 
 
 def test_invariant_8_same_key_with_different_body_is_rejected(store: EnvelopeStore) -> None:
@@ -118,16 +127,19 @@ def test_invariant_8_same_key_with_different_body_is_rejected(store: EnvelopeSto
 def test_exchange_records_an_answer_and_stores_the_next_envelope(
     envelope_env: EnvelopeEnv,
 ) -> None:
-    first, second, third = map(make_envelope, ("k1", "k2", "k3"))
+    first, second, third = make_envelope("k1"), make_envelope("k2", tiles=6), make_envelope("k3")
     tiles = envelope_env.capture(1, 2, 3, 4, 5)
     store = envelope_env.store
     store.save(first)
-    store.exchange(first, tiles[:2], second, keeps_answered=False)
+    store.exchange(first, tiles[:2], second, uncounted=())
     assert (envelope_env.list_pending(), envelope_env.list_open()) == ([3, 4, 5], ["k2"])
-    store.exchange(second, tiles[2:3], third, keeps_answered=True)
+    store.exchange(second, tiles[2:3], third, uncounted=tiles[3:])
     assert (envelope_env.list_pending(), envelope_env.list_open()) == ([4, 5], ["k2", "k3"])
-    assert store.list_open_envelopes("F1") == [second, third]
-    store.exchange(third, [], None, keeps_answered=False)
+    kept, stored = store.list_open_envelopes("F1")
+    assert (kept, stored) == (second, third)
+    assert [tile.is_rejected for tile in kept.batch.tiles] == [False] * 4 + [True] * 2
+    assert [tile.is_rejected for tile in stored.batch.tiles] == [None] * 3
+    store.exchange(third, [], None, uncounted=())
     assert (envelope_env.list_pending(), envelope_env.list_open()) == ([4, 5], ["k2"])
 
 
@@ -136,7 +148,7 @@ def test_exchange_can_be_repeated(envelope_env: EnvelopeEnv) -> None:
     tiles = envelope_env.capture(1, 2)
     envelope_env.store.save(first)
     for _ in range(2):
-        envelope_env.store.exchange(first, tiles, second, keeps_answered=False)
+        envelope_env.store.exchange(first, tiles, second, uncounted=())
     assert (envelope_env.list_pending(), envelope_env.list_open()) == ([], ["k2"])
 
 
@@ -156,7 +168,7 @@ def test_refused_exchange_changes_nothing(envelope_env: EnvelopeEnv, refusal: st
         error = IdempotencyConflictError
     before = envelope_env.list_pending(), envelope_env.list_open()
     with pytest.raises(error):
-        envelope_env.store.exchange(first, tiles, second, keeps_answered=False)
+        envelope_env.store.exchange(first, tiles, second, uncounted=())
     assert (envelope_env.list_pending(), envelope_env.list_open()) == before
 
 

@@ -69,6 +69,14 @@ def test_read_with_stale_blob_falls_back_to_index(store: TileStore, index: Memor
         store.read_tile(TILE, blob=gone)
 
 
+def test_older_version_is_readable_by_its_blob(store: TileStore, index: MemoryBlobIndex) -> None:
+    """An upload whose answer was lost is repeated with it."""
+    older, newer = store.write_tile(TILE, b"older"), store.write_tile(TILE, b"newer")
+    index.add(TILE, newer)
+    store.flush()
+    assert (store.read_tile(TILE, blob=older), store.read_tile(TILE)) == (b"older", b"newer")
+
+
 def test_lost_bytes_are_noticed_without_reading(store: TileStore) -> None:
     blob = store.write_tile(TILE, b"bytes")
     assert store.has_bytes(TILE, blob)

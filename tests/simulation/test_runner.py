@@ -33,7 +33,6 @@ def test_no_seed_of_the_slice_violates_an_invariant(scenario: str) -> None:
 @pytest.mark.parametrize(
     ("bug", "scenario", "seed"),
     [
-        ("spent_tile_is_sent_again", "upload", 43),
         ("wait_for_runs_follows_the_wall_clock", "queue", 103),
         ("dates_follow_the_wall_clock", "download", 109),
         ("dates_follow_the_wall_clock", "download", 40_035_597),

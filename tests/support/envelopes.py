@@ -18,6 +18,7 @@ def make_envelope(key: str, *, flight_id: str = "F1", tiles: int = 3) -> SignedE
             resolution_m_per_px=0.1 + 0.2,
             sha256=sha256(bytes([number])).hexdigest(),
             size=number,
+            location=(1, number),
         )
         for number in range(tiles)
     ]

@@ -30,7 +30,7 @@ def _mark_uploaded(store: PostgresTileMetadataStore) -> None:
 
 def _exchange(store: PostgresTileMetadataStore) -> None:
     envelope = make_envelope("k")
-    PostgresEnvelopeStore(store.database).exchange(envelope, [TILE], None, keeps_answered=False)
+    PostgresEnvelopeStore(store.database).exchange(envelope, [TILE], None, uncounted=())
 
 
 def _give_up(store: PostgresTileMetadataStore) -> None:

@@ -186,6 +186,10 @@ def test_invariant_8_open_envelope_is_resent_as_originally_signed() -> None:
 
 
 def replace_tile(flight: MemoryUploadEnv) -> None:
+    """Capture a tile again; compaction has removed the older bytes."""
+    row = flight.metadata.get_metadata(create_tile(0))
+    assert row is not None
+    flight.store._contents.pop(row.blob)
     flight.capture(0, version=1)
 
 
@@ -208,6 +212,39 @@ def test_invariant_8_changed_bytes_are_sent_under_new_key(
     assert flight.list_sent() == [[*map(create_tile, sent)]]
     assert len(find_log_messages(caplog, "c11.upload.envelope_dropped")) == 1
     assert flight.list_open_envelopes() == []
+
+
+def test_invariants_7_9_lost_answer_is_settled_although_a_tile_was_captured_again() -> None:
+    """The older bytes are sent again as signed; the later capture is not taken for them."""
+    flight = MemoryUploadEnv(count=3)
+    left = leave_open_envelope(flight)
+    flight.capture(0, version=1)
+    flight.provider.poison = {create_tile(1)}
+    report = flight.create_upload(attempts_max=3, batch_tiles_max=100).upload_pending_tiles(REQUEST)
+    assert [envelope.batch.key == left.batch.key for envelope, _ in flight.provider.posts] == [
+        True,
+        False,
+    ]
+    assert flight.list_sent()[1] == [create_tile(0)]
+    (rejected,) = report.per_tile_status.failures
+    assert (rejected.tile_id, rejected.attempt) == (create_tile(1), left.batch.key)
+    assert report.tiles_acknowledged == 2
+
+
+def test_invariant_9_uncounted_rejection_is_counted_although_tiles_were_captured_again() -> None:
+    """The recorded answer says which tiles were rejected; nothing is sent again under its key."""
+    flight = MemoryUploadEnv(count=3)
+    flight.provider.poison = {create_tile(1), create_tile(2)}
+    flight.create_upload(attempts_max=3, batch_tiles_max=100).upload_pending_tiles(REQUEST)
+    (left,) = flight.list_open_envelopes()
+    flight.capture(0, version=1)
+    flight.capture(1, version=1)
+    flight.provider.posts.clear()
+    report = flight.create_upload(attempts_max=3, batch_tiles_max=100).upload_pending_tiles(REQUEST)
+    assert flight.list_sent() == [[create_tile(0)]]
+    assert [(one.tile_id, one.attempt) for one in report.per_tile_status.failures] == [
+        (create_tile(number), left.batch.key) for number in (1, 2)
+    ]
 
 
 def test_tile_rejected_on_resend_is_not_sent_again() -> None:
@@ -240,11 +277,14 @@ def test_envelope_stays_open_until_rejections_are_counted() -> None:
     assert flight.list_open_envelopes() == []
 
 
-def test_uncounted_rejection_is_reported_again_after_crash() -> None:
+@pytest.mark.parametrize("has_answers", [True, False], ids=["today", "stored before 0022"])
+def test_uncounted_rejection_is_reported_again_after_crash(*, has_answers: bool) -> None:
     flight = MemoryUploadEnv(count=2)
     flight.provider.poison = {create_tile(1)}
     flight.create_upload(attempts_max=3).upload_pending_tiles(REQUEST)
     (left,) = flight.list_open_envelopes()
+    if not has_answers:
+        flight.envelopes._envelopes[left.batch.key] = flight.provider.posts[0][0]
     flight.provider.posts.clear()
     again = flight.create_upload(attempts_max=3)
     (status,) = again.upload_pending_tiles(REQUEST).per_tile_status
@@ -324,18 +364,14 @@ def test_invariant_8_open_envelope_outlives_a_lost_store() -> None:
 def test_invariant_9_counted_tile_of_a_dropped_envelope_is_not_sent_again() -> None:
     """A crash between the last count and the giveup costs the tile no further attempt."""
     flight = MemoryUploadEnv(count=2)
-    flight.provider.poison = {create_tile(0), create_tile(1)}
-    flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
-    (left,) = flight.list_open_envelopes()
-    key = left.batch.key
-    assert flight.metadata.increment_upload_attempts(create_tile(0), key) == 1
-    flight.capture(1, version=1)  # so that the envelope cannot be repeated
-    flight.provider.posts.clear()
+    key = leave_open_envelope(flight).batch.key
+    assert flight.metadata.increment_upload_attempts(create_tile(1), key) == 1
+    replace_tile(flight)  # so that the envelope cannot be repeated
     report = flight.create_upload(attempts_max=1).upload_pending_tiles(REQUEST)
-    assert flight.list_sent() == [[create_tile(1)]]
-    (counted,) = [each for each in report.per_tile_status if each.tile_id == create_tile(0)]
+    assert flight.list_sent() == [[create_tile(0)]]
+    (counted,) = [each for each in report.per_tile_status if each.tile_id == create_tile(1)]
     assert (counted.status, counted.attempt) == (REJECTED, key)
-    assert flight.metadata.increment_upload_attempts(create_tile(0), key) == 1
+    assert flight.metadata.increment_upload_attempts(create_tile(1), key) == 1
 
 
 def test_tile_removed_during_upload_is_not_charged() -> None:

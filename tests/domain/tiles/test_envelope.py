@@ -144,3 +144,13 @@ def test_incomplete_envelope_is_rejected() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidValueError):
             SignedEnvelope(**{**whole, name: value})
+
+
+def test_locations_and_answers_are_not_part_of_the_manifest() -> None:
+    locations = [(1, number) for number in range(len(CONTENTS))]
+    placed = Batch.parse("k1", BATCH.manifest, locations).with_rejections({tile(1)})
+    assert (placed, placed.manifest) == (BATCH, BATCH.manifest)
+    assert [line.blob and line.blob.location for line in placed.tiles] == locations
+    assert [line.is_rejected for line in placed.tiles] == [False, True, False]
+    bare = Batch.parse("k1", BATCH.manifest)
+    assert [(line.blob, line.is_rejected) for line in bare.tiles] == [(None, None)] * 3
