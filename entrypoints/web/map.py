@@ -2,20 +2,28 @@
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 
 from starlette.responses import RedirectResponse, Response
 
+from tileferry.application.cache.map_service import LAYERS_TTL_S
 from tileferry.domain.tiles import SectorClass, TileRange
 from tileferry.domain.tiles.map_layer import MapLayer
 from tileferry.entrypoints.web import map_overlay, map_plan, map_tile
 from tileferry.entrypoints.web.site import Page, PageRequest, PageRoute
+from tileferry.entrypoints.web.snapshots import Snapshot
 from tileferry.entrypoints.web.tiles import BLANK_QUERY
 
+_REPEAT = timedelta(seconds=LAYERS_TTL_S)
 _WORLD = (-180.0, -60.0, 180.0, 75.0)
 
 
+class StoredLayers(Snapshot[Sequence[MapLayer]]):
+    """All layers; counting a million tiles takes longer than a page should."""
+
+
 def show_map(request: PageRequest) -> Response:
-    layers = request.installation.map_service.list_with_merged()
+    layers = _list_layers(request)
     flights = request.installation.flights.book.list_flights()
     view = {
         "layers": [_describe_layer(layer) for layer in layers],
@@ -36,6 +44,15 @@ def show_map(request: PageRequest) -> Response:
             "selected": request.query.get("flight", ""),
         },
     )
+
+
+def _list_layers(request: PageRequest) -> Sequence[MapLayer]:
+    """Return the layers; if counting takes too long, as they were a few seconds ago."""
+    count = request.installation.map_service.list_with_merged
+    snapshot = request.site.get_state(
+        StoredLayers, lambda: StoredLayers(count, repeat=_REPEAT, prefers_new=True)
+    )
+    return snapshot.get() or count()
 
 
 def _describe_layer(layer: MapLayer) -> dict[str, object]:

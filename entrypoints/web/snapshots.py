@@ -27,6 +27,8 @@ class Snapshot(Generic[Result]):
     repeat: timedelta = timedelta(seconds=30)
     running: threading.Lock = field(factory=threading.Lock)
     """Held during a computation; snapshots that share it are computed one at a time."""
+    prefers_new: bool = False
+    """Whether a page waits for a new result as long as for the first one."""
     result: Result | None = field(default=None, init=False)
     taken_at: datetime | None = field(default=None, init=False)
     problem: str | None = field(default=None, init=False)
@@ -36,8 +38,10 @@ class Snapshot(Generic[Result]):
     def get(self) -> Result | None:
         """Return the newest result, or ``None`` if there is none yet; recompute an old one."""
         if not self._is_recent() and self.running.acquire(blocking=False):
+            if self.prefers_new:
+                self._done.clear()
             threading.Thread(target=self._run, name="snapshot", daemon=True).start()
-            self._done.wait(_FIRST_WAIT_S)  # returns at once if there is an older result
+            self._done.wait(_FIRST_WAIT_S)  # returns at once if an older result will do
         return self.result
 
     def _is_recent(self) -> bool:

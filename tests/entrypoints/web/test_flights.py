@@ -17,7 +17,7 @@ from support.web_site import (
 
 from tileferry.domain.errors import NotFoundError
 from tileferry.domain.tiles import OperatorNote
-from tileferry.entrypoints.web import flights
+from tileferry.entrypoints.web import flights, snapshots
 from tileferry.entrypoints.web.snapshots import Snapshot
 
 
@@ -76,6 +76,13 @@ def test_snapshot_is_computed_once_until_it_is_old() -> None:
             break
         threading.Event().wait(0.01)
     assert snapshot.result == 2
+
+
+def test_snapshot_can_wait_for_a_new_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_FIRST_WAIT_S", PATIENCE_S)
+    numbers = iter(range(9))
+    snapshot = Snapshot(lambda: next(numbers), repeat=timedelta(0), prefers_new=True)
+    assert [snapshot.get() for _ in range(3)] == [0, 1, 2]
 
 
 def test_snapshots_that_share_a_lock_are_computed_one_at_a_time() -> None:
