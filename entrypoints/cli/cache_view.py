@@ -18,7 +18,7 @@ from tileferry.domain.tiles.bbox import enclose_boxes
 from tileferry.domain.tiles.flight import describe_location
 from tileferry.domain.tiles.readiness_map import MapCell, Outside
 from tileferry.entrypoints.cli.flight_view import place_to_json
-from tileferry.entrypoints.cli.formatting import bbox_to_json, time_to_json
+from tileferry.entrypoints.cli.formatting import bbox_to_json, format_extent, time_to_json
 from tileferry.entrypoints.cli.output import build_facts_table
 from tileferry.entrypoints.cli.tables import FittedColumn, FittingTable, build_fitted_table
 
@@ -130,7 +130,7 @@ def _render_area(
     """Render the table, the map and the worst flaws of an area."""
     standard = report.standard
     parts: list[RenderableType] = [
-        Text(f"Area {report.coverage.bbox}, source {report.source}"),
+        Text(f"Area {format_extent(report.coverage)}, source {report.source}"),
         Text(_describe_place(report.coverage.bbox, others, console)),
         Text(
             f"for {standard.sector.value}, flown by {format_utc(standard.flown_at)}, "

@@ -109,11 +109,12 @@ def build_coverage_table(coverage: "TileCoverage", found: "dict[int, ListingSumm
 
     from tileferry.domain.text import format_bytes
     from tileferry.domain.tiles import SectorClass
+    from tileferry.entrypoints.cli.formatting import format_extent
     from tileferry.entrypoints.cli.tables import FittingTable
 
     table = FittingTable(
         drop=("m/px", "size", "produced"),
-        title=f"Imagery in {coverage.bbox}",
+        title=f"Imagery in {format_extent(coverage)}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),  # to fit into 80 columns

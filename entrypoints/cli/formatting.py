@@ -11,7 +11,7 @@ from attrs import AttrsInstance, fields
 from tileferry.domain.partitions import Partition, PartitionKey
 from tileferry.domain.retry import BackoffKind, RetryPolicy
 from tileferry.domain.text import format_utc
-from tileferry.domain.tiles import BBox
+from tileferry.domain.tiles import BBox, TileCoverage
 
 
 def record_to_json(record: AttrsInstance) -> dict[str, Any]:
@@ -27,6 +27,11 @@ def partition_to_json(partition: Partition) -> dict[str, Any]:
 
 def time_to_json(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def format_extent(coverage: TileCoverage) -> str:
+    """Return the box of an area, and whether the area is a shape in it."""
+    return str(coverage.bbox) if coverage.shape is None else f"{coverage.bbox} (its shape only)"
 
 
 def bbox_to_json(box: BBox) -> list[float]:

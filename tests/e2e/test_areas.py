@@ -67,7 +67,9 @@ def test_polygon_through_every_command(home: Path) -> None:
 
     found = run("coverage", *area, "--json").json
     assert sum(line["tiles"] for line in found["zooms"]) == tiles
-    assert f"of {count_tiles(field, 13)}" in run("coverage", *area).out
+    shown = run("coverage", *area).out
+    assert f"of {count_tiles(field, 13)}" in shown
+    assert f"Imagery in {field.bbox} (its shape only)" in " ".join(shown.split())
     plan = run("plan", *area, *FOR_FLIGHT, "--rate", "1M", "--json").json
     assert plan["tiles_to_fetch"] == tiles
 
@@ -111,6 +113,7 @@ def test_route_with_detail_is_two_areas_of_the_flight(home: Path) -> None:
     assert (verdict["verdict"], verdict["total"]["tiles"]) == ("GO", tiles)
     picture = run("cache", "verify", "--flight", "F7").out
     assert "GO" in picture
+    assert f"Area {near.bbox} (its shape only), source satellite" in " ".join(picture.split())
     wider = ("--route", "route.gpx", "--buffer", "12km", "--zoom", "12")
     missing = run("cache", "verify", *wider, "--flight", "F7", code=3)
     assert "tileferry download --bbox=" in missing.out + missing.err
