@@ -26,7 +26,7 @@ LINE_BYTES_S = 1e9 / 8
 SHARE_MIN = 0.9
 RATE_BYTES_S_MIN = 50e6
 """What specification 5 requires."""
-TILES = {"20 KB": (SMALL_BYTES, 32_000), "1 MB": (LARGE_BYTES, 800)}
+TILES = {"20 KB": (SMALL_BYTES, 16_000), "1 MB": (LARGE_BYTES, 800)}
 _SHAPE = (
     "ip link set lo mtu 1500 up",
     "tc qdisc add dev lo root tbf rate 1gbit burst 256kb latency 50ms",
