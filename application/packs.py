@@ -224,7 +224,9 @@ class Packs:
         flight = header.flight
         for item in flight.areas:
             self.flights.add_area(flight.flight_id, item)
-        if flight.pinned_at is not None:
+        known = self.get_flight(flight.flight_id)
+        now = datetime.fromtimestamp(self.clock.now(), UTC)
+        if flight.pinned_at is not None and not known.outlasts(flight, now):
             self.flights.pin_flight(flight.flight_id, note)
             self.flights.set_expiry(flight.flight_id, flight.expires_at, note)
         imports = [
@@ -316,9 +318,11 @@ class Packs:
     def _record_absent(self, pack: PackReader) -> None:
         entries = (entry for entry, _ in pack.iter_entries() if entry.absent_at is not None)
         while batch := list(islice(entries, _ABSENT_BATCH)):
+            known = self.absent_tiles.find_absent([entry.tile_id for entry in batch])
             for at in {entry.absent_at for entry in batch if entry.absent_at is not None}:
                 tiles = [entry.tile_id for entry in batch if entry.absent_at == at]
-                self.absent_tiles.record_absent(tiles, at=at)
+                later = [tile for tile in tiles if tile not in known or known[tile] < at]
+                self.absent_tiles.record_absent(later, at=at)
 
     def _audit_applied(
         self, header: PackHeader, digest: str, imports: Sequence[ImportReport], note: OperatorNote
@@ -355,16 +359,21 @@ class _KnownTiles:
         self._next: PackEntry | None = next(self._entries, None)
 
     def has(self, entry: PackEntry) -> bool:
-        """Return whether the newest of the packs with this tile has the same version."""
+        """Return whether the newest of the packs with this tile has this version or its bytes of a
+        later date.
+        """
         found: PackEntry | None = None
         while self._next is not None and self._next.sort_key <= entry.sort_key:
             if self._next.sort_key == entry.sort_key:
                 found = self._next
             self._next = next(self._entries, None)
-        return found is not None and (found.facts.sha256, found.absent_at) == (
+        if found is None or (found.facts.sha256, found.absent_at) != (
             entry.facts.sha256,
             entry.absent_at,
-        )
+        ):
+            return False
+        at, known_at = entry.facts.produced_at, found.facts.produced_at
+        return at is None or (known_at is not None and known_at >= at)
 
 
 def _iter_in_order(pack: PackReader) -> Iterator[PackEntry]:

@@ -161,7 +161,12 @@ class _ImportRun:
             return None
         if known is not None:
             is_same = known.blob.sha256 == digest
-            if is_same and is_readable(self.deps.tile_store, known):
+            is_later = self.request.replaces_tiles and produced_at > known.produced_at
+            if (
+                is_same
+                and not (is_later and self._yields(known, produced_at, digest))
+                and is_readable(self.deps.tile_store, known)
+            ):
                 return None
             if is_same:  # a repair: the later of the two dates is kept
                 produced_at = max(produced_at, known.produced_at)
@@ -221,17 +226,20 @@ class _ImportRun:
                 problem="differs from the tile in the cache, which is kept",
                 remedy=Remedy.ALLOW_REPLACING_TILES,
             )
-        if not known.yields_to(
-            flight_id=self.request.flight_id,
-            produced_at=produced_at,
-            voting_status=VotingStatus.TRUSTED,
-            sha256=digest,
-        ):
+        if not self._yields(known, produced_at, digest):
             raise InvalidValueError(
                 field="produced_at",
                 value=produced_at.isoformat(),
                 problem="is older than the tile in the cache, or that tile waits for its upload",
             )
+
+    def _yields(self, known: TileMetadata, produced_at: datetime, digest: str) -> bool:
+        return known.yields_to(
+            flight_id=self.request.flight_id,
+            produced_at=produced_at,
+            voting_status=VotingStatus.TRUSTED,
+            sha256=digest,
+        )
 
     def _refuse(self, entry: RefusedEntry) -> None:
         if self.refused.add(entry):

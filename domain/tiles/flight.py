@@ -87,6 +87,13 @@ class Flight:
             stored_for == self.flight_id or self.contains(tile)
         )
 
+    def outlasts(self, other: "Flight", now: datetime) -> bool:
+        """Return whether this flight is pinned for at least as long as another one."""
+        end, other_end = self.expires_at, other.expires_at
+        return self.get_status(now) is FlightStatus.PINNED and (
+            end is None or (other_end is not None and other_end <= end)
+        )
+
     def contains(self, tile: TileId) -> bool:
         """Return whether the tile is inside one of the areas."""
         return any(area.contains(tile) for area in self.areas)

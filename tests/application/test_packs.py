@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ from tileferry.domain.tiles import (
     ResolutionGate,
     SectorClass,
     TileId,
+    VotingStatus,
 )
 
 BOX = BBox(west=36.1, south=49.9, east=36.2, north=50.0)
@@ -156,6 +157,58 @@ def test_unpinned_flight_stays_unpinned(desk: Machine, aircraft: Machine) -> Non
     flight = aircraft.book.find_flight("F1")
     assert flight is not None
     assert flight.pinned_at is None
+
+
+@pytest.mark.parametrize(
+    ("here", "in_pack", "expected"),
+    [(None, 1, None), (2, 1, 2), (1, 2, 2), (1, None, None), (-1, 1, 1)],
+)
+def test_pin_is_never_shortened(
+    desk: Machine, aircraft: Machine, here: int | None, in_pack: int | None, expected: int | None
+) -> None:
+    for machine, days in ((desk, in_pack), (aircraft, here)):
+        machine.book.pin_flight("F1", NOTE)
+        machine.book.set_expiry("F1", in_days(days), NOTE)
+    desk.create("a.pack")
+    aircraft.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
+    flight = aircraft.packs.get_flight("F1")
+    assert flight.pinned_at is not None
+    assert flight.expires_at == in_days(expected)
+
+
+def in_days(days: int | None) -> datetime | None:
+    return None if days is None else NOW + timedelta(days=days)
+
+
+def test_absent_tile_keeps_its_later_date(desk: Machine, aircraft: Machine) -> None:
+    aircraft.absent.record_absent([TILES[-1]], at=NOW)
+    desk.create("a.pack")
+    aircraft.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
+    assert aircraft.absent.find_absent(TILES) == {TILES[-1]: NOW}
+
+
+def test_later_date_of_the_same_bytes_is_carried(desk: Machine, aircraft: Machine) -> None:
+    desk.create("a.pack")
+    aircraft.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
+    content = desk.cache.read_content(TILES[0])
+    desk.cache.put(TILES[0], content, days=0)
+    assert desk.create("b.pack", "a.pack").tiles == 1
+    applied = aircraft.packs.apply(FilePack(desk.folder / "b.pack"), NOTE)
+    assert [one.tiles_imported for one in applied.imports] == [1]
+    assert aircraft.cache.get_row(TILES[0]).produced_at == desk.cache.get_row(TILES[0]).produced_at
+    older = aircraft.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
+    assert [(one.tiles_imported, one.entries_refused) for one in older.imports] == [(0, 0)]
+    assert aircraft.cache.get_row(TILES[0]).produced_at == desk.cache.get_row(TILES[0]).produced_at
+
+
+@pytest.mark.parametrize("seed", [str(TILES[0]), "another"])
+def test_pending_capture_is_kept(desk: Machine, aircraft: Machine, seed: str) -> None:
+    aircraft.cache.put(TILES[0], create_image(seed), days=2, status=VotingStatus.PENDING)
+    kept = aircraft.cache.get_row(TILES[0])
+    desk.create("a.pack")
+    applied = aircraft.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
+    assert aircraft.cache.get_row(TILES[0]) == kept
+    assert [one.entries_refused for one in applied.imports] == [int(seed == "another")]
 
 
 def test_tiles_of_earlier_packs_are_left_out_unless_they_changed(desk: Machine) -> None:
