@@ -1,5 +1,6 @@
 """Packs as files: writing a draft and publishing it, and reading."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -103,6 +104,8 @@ class FilePack:
     path: Path
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
     """Called for each entry; raises ``KeyboardInterrupt`` to cancel."""
+    _seen: list[tuple[int, ...]] = field(factory=list, init=False, eq=False)
+    """Which file was read first: what was verified must be what is read after."""
 
     @property
     def place(self) -> str:
@@ -170,6 +173,12 @@ class FilePack:
         with translate_os_errors("read", self.path):
             file = self.path.open("rb", buffering=_BUFFER_BYTES)
         with file:
+            found = os.fstat(file.fileno())
+            version = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if not self._seen:
+                self._seen.append(version)
+            if version not in self._seen:
+                raise self._error("was replaced or changed while it was read")
             try:
                 yield file
             except InvalidValueError as error:

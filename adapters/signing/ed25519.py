@@ -1,5 +1,6 @@
 """Ed25519 signing keys: one that lives for a session, and one in a file."""
 
+import errno
 import os
 import secrets
 import stat
@@ -99,15 +100,22 @@ class Ed25519KeyFile:
 
     def _read(self) -> bytes | None:
         try:
-            with self.path.open("rb") as file:
-                mode, content = os.fstat(file.fileno()).st_mode, file.read(_SEED_BYTES + 1)
+            # Without waiting: a pipe has no writer.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        if mode & (stat.S_IRWXG | stat.S_IRWXO) or len(content) != _SEED_BYTES:
+        try:
+            found, content = os.fstat(descriptor), os.read(descriptor, _SEED_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        is_private = found.st_uid == os.geteuid() and not found.st_mode & (
+            stat.S_IRWXG | stat.S_IRWXO
+        )
+        if not is_private or not stat.S_ISREG(found.st_mode) or len(content) != _SEED_BYTES:
             raise StorageError(
                 action="use",
                 path=str(self.path),
-                problem="is not a key of 32 bytes with mode 0600",
+                problem="is not a key of 32 bytes with mode 0600 that belongs to this user",
                 remedy="set its mode to 0600, or remove it to create a new key",
             )
         return content
@@ -127,4 +135,7 @@ class Ed25519KeyFile:
                 os.link(draft, self.path)
         finally:
             draft.unlink()
-        return self._read() or seed
+        found = self._read()
+        if found is None:  # a link to nowhere: the key would be another one each time
+            raise FileNotFoundError(errno.ENOENT, "is a link to a file that does not exist")
+        return found

@@ -1,7 +1,7 @@
 """Packs: what they contain, what is left out, and what is refused."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -286,6 +286,23 @@ def test_pack_of_an_unknown_key_is_refused(desk: Machine, tmp_path: Path) -> Non
     with pytest.raises(ArchiveError, match="is not a key that this machine trusts"):
         stranger.packs.apply(FilePack(desk.folder / "a.pack"), NOTE)
     assert stranger.book.find_flight("F1") is None
+
+
+def test_pack_that_is_replaced_after_it_was_verified_is_refused(
+    desk: Machine, aircraft: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.create("a.pack")
+    pack = FilePack(desk.folder / "a.pack")
+    verify = FilePack.verify
+
+    def verify_and_replace(self: FilePack, is_signed_by: Callable[..., bool]) -> str:
+        digest = verify(self, is_signed_by)
+        pack.path.write_bytes(b"another")
+        return digest
+
+    monkeypatch.setattr(FilePack, "verify", verify_and_replace)
+    with pytest.raises(ArchiveError, match="was replaced or changed while it was read"):
+        aircraft.packs.apply(pack, NOTE)
 
 
 def test_unknown_and_empty_flights_are_rejected(desk: Machine) -> None:

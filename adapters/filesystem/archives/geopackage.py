@@ -33,7 +33,7 @@ _TOLERANCE_M = 1.0
 _TILE_PX = 256
 _MERCATOR = 3857
 _MERCATOR_IDS = {3857, 900913, 102100}
-_LAYERS_MAX = 100
+_LAYERS_MAX = _LEVELS_MAX = 100
 _KEY = ("zoom_level", "tile_column", "tile_row")
 _LAYERS = (
     "SELECT contents.table_name, systems.organization_coordsys_id,"
@@ -94,7 +94,10 @@ class GeopackageSource(SqliteSource):
 
     def _read_zooms(self, database: UntrustedDatabase, table: str) -> dict[int, int]:
         zooms: dict[int, int] = {}
-        for level, width, height in database.fetch_rows(_LEVELS, (table,)):
+        levels = list(islice(database.fetch_rows(_LEVELS, (table,)), _LEVELS_MAX + 1))
+        if len(levels) > _LEVELS_MAX:
+            raise archive_error(self.path, f"has more than {_LEVELS_MAX} levels")
+        for level, width, height in levels:
             if not (isinstance(level, int) and isinstance(width, int)) or not (
                 width > 0 and width == height and width.bit_count() == 1
             ):

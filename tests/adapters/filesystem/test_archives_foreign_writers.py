@@ -35,6 +35,11 @@ from tileferry.application.ports.archives import RefusedEntry
 from tileferry.domain.errors import ArchiveError
 
 EDGE_M = 20037508.342789244
+MANY_LEVELS = """
+    INSERT INTO gpkg_tile_matrix WITH RECURSIVE level(value) AS
+    (SELECT 100 UNION ALL SELECT value + 1 FROM level LIMIT 100)
+    SELECT 'tiles', value, 8, 8, 1, 1, 1, 1 FROM level
+"""
 ZOOM, WEST, NORTH, SIDE = 12, 2_400, 1_400, 4
 
 
@@ -185,6 +190,7 @@ def spoil_geopackage(path: Path, *statements: str) -> GeopackageSource:
         ("DELETE FROM gpkg_contents", "must have one layer of tiles, but has: none"),
         ("UPDATE gpkg_contents SET table_name = 7", "must have one layer"),
         ("DROP TABLE gpkg_tile_matrix", "no table gpkg_tile_matrix"),
+        (MANY_LEVELS, "has more than 100 levels"),
         ("DROP TABLE tiles", "has no table tiles"),
     ],
 )
