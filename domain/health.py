@@ -250,7 +250,7 @@ def report_rejected_key(error: SatelliteProviderError, server: str, key_origin: 
 
 
 def report_absent_tiles(server: str, tiles: Sequence[TileId], setting: str) -> CheckResult:
-    """Report that a tile server has none of the tiles that it was asked for."""
+    """Report that a tile server has none of the requested tiles."""
     names = ", ".join(f"{tile.zoom}/{tile.x}/{tile.y}" for tile in tiles)
     found = f"{printable(server)} is reachable, but does not have the tile {names}"
     section = setting.partition(".")[0]

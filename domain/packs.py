@@ -1,7 +1,7 @@
 """Packs: the tiles of a flight in one signed file, to carry to a machine without a link.
 
 A pack is a line with its header, a line with its content for each tile, and a line with its seal.
-An inventory is a pack without contents: it tells what a machine has already.
+An inventory is a pack without contents: it lists what a machine already has.
 """
 
 import json
@@ -25,7 +25,7 @@ HEADER_BYTES_MAX = 4 * 1024 * 1024
 LINE_BYTES_MAX = 1_024
 _KEY_BYTES, _SIGNATURE_BYTES, _DIGEST_BYTES = 32, 64, 32
 _CONTEXT = b"tileferry pack\0"
-"""Signed with the digest, so that no other signature of the same key is one of a pack."""
+"""Signed with the digest, so that no other signature of the key is valid for a pack."""
 
 
 def _format_line(fields: Mapping[str, JsonValue]) -> bytes:

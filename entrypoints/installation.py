@@ -322,7 +322,7 @@ class Installation(InstallationParts):
 
     @property
     def tile_lives(self) -> TileLives:
-        """Tells what is known about one tile; raises if the cache belongs to another one."""
+        """Explains one tile; raises if the cache belongs to another installation."""
         _ = self.map_service  # checks the cache
         return self._checked.tile_lives(find_key_hash=self._find_key_hash)
 

@@ -1,4 +1,4 @@
-"""The parts that read: the database, and the queries of what is in it.
+"""The parts of read-only commands: the database, and its queries.
 
 These parts are wired here, not in the container: importing its library takes three times as long as
 starting Python, and a command that lists something needs no other part of the container.
@@ -57,7 +57,7 @@ class ReadingParts:
 
     @cached_property
     def database_clock(self) -> ReferenceClock:
-        """Tells the database's time, with which the dates of tiles and flights are compared."""
+        """Returns the database's time, with which the dates of tiles and flights are compared."""
         return ReferenceClock(
             self._clock,
             lambda: self.database.now(),  # noqa: PLW0108  # opens the database when it is needed

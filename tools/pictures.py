@@ -1,7 +1,7 @@
-"""Makes the pictures of the README from the demo's data, in Chromium; see ``make pictures``.
+"""Takes the README screenshots of the demo's data in Chromium; see ``make pictures``.
 
-Plays the demo, serves the data that it kept, and photographs pages of the console. The demo's
-folder can be given instead (``build/demo``, after ``make demo``), and a folder to write to.
+Runs the demo, serves its data, and takes screenshots of the console. ``--demo`` uses the data of an
+earlier demo (``build/demo``, after ``make demo``); ``--all`` captures every page into a folder.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def photograph_readme(browser: "Browser", url: str, folder: Path) -> None:
 
 
 def photograph_all(browser: "Browser", url: str, folder: Path) -> None:
-    """Photograph every page at three widths, light and dark, for people who look at the design."""
+    """Photograph every page at three widths, light and dark, to review the design."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ALL_PAGES:
         for width in (1_440, 1_024, 390):
@@ -94,8 +94,8 @@ def photograph_all(browser: "Browser", url: str, folder: Path) -> None:
 def main() -> None:
     """Make the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--demo", type=Path, help="folder of a demo that was kept")
-    parser.add_argument("--all", type=Path, metavar="FOLDER", help="photograph every page instead")
+    parser.add_argument("--demo", type=Path, help="folder with the data of an earlier demo")
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="capture every page instead")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tileferry-pictures-") as made:
         demo = given.demo or Path(made) / "demo"

@@ -131,7 +131,7 @@ class FilePack:
                     raise self._error(f"the content of {item.tile_id} is damaged")
                 continue
             if item.sha256 != digest:
-                raise self._error("its content is damaged: the sha256 is another")
+                raise self._error("its content is damaged: sha256 mismatch")
             message, signature = build_signed_message(digest), bytes.fromhex(item.signature)
             if not self._call(lambda: is_signed_by(key, message, signature)):  # noqa: B023
                 raise self._error("its signature is wrong")
@@ -148,7 +148,7 @@ class FilePack:
                 item = parse_pack_line(line)
                 if isinstance(item, PackSeal):
                     if file.read(1):
-                        raise self._error("goes on after its end")
+                        raise self._error("has data after its end")
                     yield item, b"", digest.hexdigest()
                     return
                 content = file.read(item.length)
@@ -197,7 +197,7 @@ def _read_line(file: IO[bytes], bytes_max: int) -> bytes:
     line = file.readline(bytes_max + 1)
     if not line.endswith(b"\n"):
         raise InvalidValueError(
-            field="pack", value=f"{len(line)} bytes", problem="ends within a line, or is no pack"
+            field="pack", value=f"{len(line)} bytes", problem="ends within a line, or is not a pack"
         )
     return line
 

@@ -13,10 +13,10 @@ Position = tuple[float, float]
 """A longitude and a latitude."""
 
 RING_POSITIONS_MIN = 4
-"""The last one is the first one again."""
+"""The first position is repeated at the end."""
 LINE_POSITIONS_MIN = 2
 POSITIONS_MAX = 200_000
-"""Of a whole file. A route of this many positions is simplified; an area may have fewer."""
+"""In a whole file. A route of this size is simplified; an area may have fewer positions."""
 
 
 @frozen

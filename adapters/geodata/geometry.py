@@ -26,9 +26,9 @@ _ECCENTRICITY_2 = 6.694_379_990_141e-3
 _PIECE_M = 10_000.0
 """Corridors are built in flat pieces of this length, in which a metre is a metre within 0.2 %."""
 _SHORT_DEGREES = 0.05
-"""A leg of less is shorter than a piece."""
+"""A leg that spans less is shorter than a piece."""
 _MARGIN = 1.02
-"""Corners instead of arcs, flat pieces and simplified lines take up to 2 % of a buffer away."""
+"""Corners instead of arcs, flat pieces and simplified lines reduce a buffer by up to 2 %."""
 _SIMPLIFIED = 0.005
 """The share of the buffer by which a simplified line may be off."""
 
@@ -68,7 +68,7 @@ def build_area(drawing: Drawing) -> Place:
 def build_corridor(drawing: Drawing, buffer_m: float) -> Shape:
     """Return what is within a distance of the lines of a drawing.
 
-    Legs are great circles. The corridor is 2 to 3 % wider than asked for, and nowhere narrower.
+    Legs are great circles. The corridor is 2 to 3 % wider than requested, and nowhere narrower.
     """
     if not drawing.lines:
         _refuse_empty(drawing, "line, track or route")
@@ -92,15 +92,15 @@ def build_corridor(drawing: Drawing, buffer_m: float) -> Shape:
         drawing.refuse(
             "route",
             error.value,
-            f"makes no valid corridor: {error.problem}",
+            f"does not give a valid corridor: {error.problem}",
             remedy="simplify the route, or use a wider buffer",
         )
 
 
 def unwrap(positions: Sequence[Position]) -> list[Position]:
-    """Return the positions with longitudes that go on beyond 180 degrees where they cross it.
+    """Return the positions with longitudes that continue beyond 180 degrees where they cross it.
 
-    From -180 to 180 is no step across, but a whole turn, as around a map of the world.
+    From -180 to 180 is not a crossing but a full turn, as in the outline of a world map.
     """
     found: list[Position] = []
     last, turns = positions[0][0], 0
@@ -143,7 +143,7 @@ def _check_polygon(polygon: shapely.Polygon, where: str, drawing: Drawing) -> No
 
 
 def _explain(reason: str) -> str:
-    """Return the reason of shapely with its place: ``self-intersection at 36.1 50.2``."""
+    """Return shapely's reason with the position: ``self-intersection at 36.1 50.2``."""
     what, _, place = reason.partition("[")
     return what.lower() + (f" at {place.rstrip(']')}" if place else "")
 

@@ -27,6 +27,6 @@ def read_gpx(content: bytes, drawing: Drawing) -> None:
         for m, segment in enumerate(track.segments, start=1)
     ]
     for where, part in parts:
-        if len(part.points) > 1:  # a segment of one point is a start that was not recorded further
+        if len(part.points) > 1:  # a segment of one point has no line
             drawing.add_line(where, [(point.longitude, point.latitude) for point in part.points])
     drawing.others += len(found.waypoints)

@@ -1,6 +1,6 @@
-"""KML and KMZ, of any version, and the safe parser of XML.
+"""KML and KMZ, of any version, and the safe XML parser.
 
-Every coordinate counts: what cannot be read is an error, never left out.
+Every coordinate counts: one that cannot be read is an error, and is never skipped.
 """
 
 import io
@@ -168,7 +168,7 @@ def _read_track_point(coord: Element, where: str, drawing: Drawing) -> list[floa
 
 def _parse_position(parts: list[str], text: str, where: str, drawing: Drawing) -> list[float]:
     if len(parts) not in {2, 3} or not all(map(_NUMBER.fullmatch, parts)):
-        drawing.refuse(where, text, "is not a longitude, a latitude and maybe an altitude")
+        drawing.refuse(where, text, "is not a longitude, a latitude and an optional altitude")
     return [float(part) for part in parts]
 
 

@@ -20,7 +20,7 @@ def read_plan(content: bytes, drawing: Drawing) -> None:
     """Add what a plan draws: one line for the route, polygons of surveys and inclusion fences."""
     document = parse_document(content, drawing)
     if not isinstance(document, dict) or document.get("fileType") != "Plan":
-        drawing.refuse("fileType", None, "is not a plan of QGroundControl")
+        drawing.refuse("fileType", None, "is not a QGroundControl plan")
     mission = _get_object(document, "mission", drawing)
     route = list(_iter_route(mission, drawing))
     if len(route) > 1:
@@ -65,7 +65,7 @@ def _iter_simple_item(
     params = item.get("params")
     if not (isinstance(params, list) and len(params) >= _PARAMS_MIN):
         drawing.refuse(where, None, "has no params")
-    if params[4:6] in ([0, 0], [None, None]):  # where it is: a take-off or landing without a place
+    if params[4:6] in ([0, 0], [None, None]):  # take-off or landing at the current position
         return
     yield _parse_position(params[4:6], where, drawing)
 

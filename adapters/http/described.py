@@ -1,4 +1,4 @@
-"""A tile server that is known by the document that describes it, which is read at first use."""
+"""A tile server configured by the document that describes it, which is read at first use."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -32,8 +32,8 @@ DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 class DescribedTileProvider:
     """Reads the document when it is first needed, so that a failure is retried like any other.
 
-    The identity of a download comes from the settings, so a document that changes does not start
-    downloads again.
+    The identity of a download comes from the settings, so a document that changes does not
+    restart downloads.
     """
 
     document: ServerUrl

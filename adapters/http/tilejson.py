@@ -22,7 +22,7 @@ _SIDES_PX_MAX = 1_024
 
 
 def parse_tilejson(content: bytes, *, url: str) -> TileDescription:
-    """Return what a TileJSON document says; ``url`` is its address, for relative ones."""
+    """Parse a TileJSON document; relative addresses in it are relative to ``url``."""
     data = JsonObject.from_value(
         parse_json(content, field=DOCUMENT, bytes_max=_BYTES_MAX), DOCUMENT
     )

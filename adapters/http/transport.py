@@ -26,7 +26,7 @@ class ResponseLimits:
     family: str = "image/"
     """What the media type must begin with."""
     is_plain_server: bool = False
-    """Whether to accept what plain tile servers do unasked: compression,
+    """Whether to accept what plain tile servers do without being asked: compression,
     redirects within the server, and tiles without a media type.
     """
 

@@ -1,6 +1,6 @@
 """The capabilities document of a WMTS: its layers, and where their tiles are.
 
-XML from a server is hostile input: no document type, no entities, and limits on what is read.
+XML from a server is untrusted input: no document type, no entities, and limits on what is read.
 """
 
 import math
@@ -80,7 +80,7 @@ def _parse_xml(content: bytes) -> "Element":
     try:
         root: Element = fromstring(content, forbid_dtd=True)
     except DefusedXmlException:
-        raise _build_error("it has a document type or entities, which are not read") from None
+        raise _build_error("it has a document type or entities, which are not allowed") from None
     except (ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
         raise _build_error(f"it is not valid XML: {error}") from None
     if root.tag != f"{_WMTS}Capabilities":
@@ -220,7 +220,7 @@ def _fill_in(place: str, values: Mapping[str, str]) -> str:
     if name in _COORDINATES:
         return _COORDINATES[name]
     if name not in values:
-        raise _build_error(f"the address of its tiles has an unknown place, {{{place}}}")
+        raise _build_error(f"the address of its tiles has an unknown placeholder, {{{place}}}")
     return quote(values[name], safe=":")
 
 

@@ -8,10 +8,10 @@ from attrs import frozen
 
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.encoding import (
-    bytea_array,
+    encode_bytea_array,
+    encode_text_array,
+    encode_timestamp_array,
     escape_text,
-    text_array,
-    timestamp_array,
 )
 from tileferry.adapters.postgres.session import DURABLE
 from tileferry.application.ports.audit import EventGroup
@@ -40,11 +40,13 @@ def append_parameters(
     """Return the events as one array per column. A group with an id is written at most once."""
     return {
         "group_id": group_id,
-        "bodies": bytea_array([event.canonical_bytes() for event in events]),
-        "event_types": text_array([event.event_type for event in events]),
-        "moments": timestamp_array([event.timestamp for event in events]),
-        "correlation_ids": text_array([_escape_optional(event.correlation_id) for event in events]),
-        "subjects": text_array([_escape_optional(get_subject(event)) for event in events]),
+        "bodies": encode_bytea_array([event.canonical_bytes() for event in events]),
+        "event_types": encode_text_array([event.event_type for event in events]),
+        "moments": encode_timestamp_array([event.timestamp for event in events]),
+        "correlation_ids": encode_text_array(
+            [_escape_optional(event.correlation_id) for event in events]
+        ),
+        "subjects": encode_text_array([_escape_optional(get_subject(event)) for event in events]),
     }
 
 

@@ -46,21 +46,21 @@ _ARRAYS: dict[str, type[BinaryArray]] = {
 }
 
 
-def bytea_array(values: Sequence[bytes]) -> BinaryArray:
+def encode_bytea_array(values: Sequence[bytes]) -> BinaryArray:
     return _join_array("bytea", values)
 
 
-def text_array(values: Sequence[str | None]) -> BinaryArray:
+def encode_text_array(values: Sequence[str | None]) -> BinaryArray:
     """Return a ``text[]`` parameter; ``None`` becomes NULL."""
     return _join_array("text", [None if value is None else value.encode() for value in values])
 
 
-def timestamp_array(values: Sequence[datetime]) -> BinaryArray:
+def encode_timestamp_array(values: Sequence[datetime]) -> BinaryArray:
     micros = {value: (value - _ZERO_HOUR) // _MICROSECOND for value in set(values)}
-    return number_array("timestamptz", [micros[value] for value in values])
+    return encode_number_array("timestamptz", [micros[value] for value in values])
 
 
-def number_array(kind: str, values: Sequence[float]) -> BinaryArray:
+def encode_number_array(kind: str, values: Sequence[float]) -> BinaryArray:
     """Return a parameter of type ``int4[]``, ``int8[]`` or ``float8[]``."""
     letter, size = _FIXED[kind]
     cells: list[float] = [size] * (2 * len(values))

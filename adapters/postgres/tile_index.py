@@ -11,10 +11,10 @@ from sqlalchemy import and_, func, select, text
 from tileferry.adapters.postgres.database import Database
 from tileferry.adapters.postgres.encoding import (
     BinaryArray,
-    bytea_array,
-    number_array,
-    text_array,
-    timestamp_array,
+    encode_bytea_array,
+    encode_number_array,
+    encode_text_array,
+    encode_timestamp_array,
 )
 from tileferry.adapters.postgres.patience import repeat_when_lost
 from tileferry.adapters.postgres.schema import tiles
@@ -101,17 +101,17 @@ TileRow: TypeAlias = tuple[Any, ...]
 
 KEY_COLUMNS = 4
 _ARRAYS: Mapping[str, Callable[[Sequence[Any]], BinaryArray]] = {
-    "x": partial(number_array, "int4"),
-    "y": partial(number_array, "int4"),
-    "produced_at": timestamp_array,
-    "resolution_m_per_px": partial(number_array, "float8"),
-    "freshness": text_array,
-    "segment": partial(number_array, "int4"),
-    "byte_offset": partial(number_array, "int8"),
-    "byte_length": partial(number_array, "int4"),
-    "sha256": bytea_array,
-    "etag": text_array,
-    "last_modified": text_array,
+    "x": partial(encode_number_array, "int4"),
+    "y": partial(encode_number_array, "int4"),
+    "produced_at": encode_timestamp_array,
+    "resolution_m_per_px": partial(encode_number_array, "float8"),
+    "freshness": encode_text_array,
+    "segment": partial(encode_number_array, "int4"),
+    "byte_offset": partial(encode_number_array, "int8"),
+    "byte_length": partial(encode_number_array, "int4"),
+    "sha256": encode_bytea_array,
+    "etag": encode_text_array,
+    "last_modified": encode_text_array,
 }
 
 
@@ -186,7 +186,7 @@ WANTED_TILES = (
 """The tiles of ``id_columns`` as a relation."""
 
 
-def lock_tiles_sql(parameter: str = ":{}", **more: str) -> str:
+def build_lock_sql(parameter: str = ":{}", **more: str) -> str:
     """Return a ``WITH held AS`` clause that locks the tiles of ``id_columns``.
 
     ``parameter`` is the style of parameters; ``more`` adds columns by name and type. The rows are
@@ -208,14 +208,14 @@ IS_HELD = (
     "tiles.source = held.source AND tiles.zoom = held.zoom"
     " AND tiles.x = held.x AND tiles.y = held.y"
 )
-LOCK_TILES = lock_tiles_sql("%({})s")
+LOCK_TILES = build_lock_sql("%({})s")
 """In the driver's style."""
 MARK_HELD = (
     "UPDATE tiles SET voting_status = 'uploaded', uploaded_at = now() FROM held"  # noqa: S608  # as above
     f" WHERE {IS_HELD} AND voting_status = 'pending'"
 )
 FORGET = text(
-    f"{lock_tiles_sql()} DELETE FROM tiles USING held WHERE {IS_HELD}"  # noqa: S608  # as above
+    f"{build_lock_sql()} DELETE FROM tiles USING held WHERE {IS_HELD}"  # noqa: S608  # as above
     " RETURNING tiles.segment, tiles.byte_offset, tiles.byte_length, tiles.sha256"
 )
 
@@ -296,6 +296,6 @@ _PLACES = {
     "new_offset": "bigint",
 }
 _MOVE = text(
-    f"{lock_tiles_sql(**_PLACES)} UPDATE tiles SET segment = new_segment, byte_offset = new_offset"  # noqa: S608  # interpolates constants only
+    f"{build_lock_sql(**_PLACES)} UPDATE tiles SET segment = new_segment, byte_offset = new_offset"  # noqa: S608  # interpolates constants only
     f" FROM held WHERE {IS_HELD} AND segment = old_segment AND byte_offset = old_offset"
 )

@@ -28,11 +28,11 @@ from tileferry.adapters.postgres.tile_index import (
     UPSERT,
     WANTED_TILES,
     TileRow,
+    build_lock_sql,
     build_rows,
     id_columns,
     id_values,
     iter_upserts,
-    lock_tiles_sql,
     match_tile,
 )
 from tileferry.adapters.postgres.tile_inventory import PostgresTileInventory
@@ -272,11 +272,11 @@ _FIND_STORED = text(
     f"SELECT tiles.* FROM {WANTED_TILES} JOIN tiles USING (source, zoom, x, y)"  # noqa: S608  # interpolates constants only
 )
 _CONFIRM = text(
-    f"{lock_tiles_sql()} UPDATE tiles SET confirmed_at = now(), last_used_at = now()"  # noqa: S608  # as above
+    f"{build_lock_sql()} UPDATE tiles SET confirmed_at = now(), last_used_at = now()"  # noqa: S608  # as above
     f" FROM held WHERE {IS_HELD}"
 )
 _MARK_USED = text(
-    f"{lock_tiles_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # as above
+    f"{build_lock_sql()} UPDATE tiles SET last_used_at = now() FROM held WHERE {IS_HELD}"  # noqa: S608  # as above
 )
 
 

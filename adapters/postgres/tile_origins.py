@@ -1,4 +1,4 @@
-"""Tiles that another server delivered than the one of their source, in a table."""
+"""Tiles that were delivered by another server than that of their source, in a table."""
 
 from collections.abc import Mapping, Sequence
 

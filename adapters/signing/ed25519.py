@@ -1,4 +1,4 @@
-"""Ed25519 signing keys: one that lives for a session, and one in a file."""
+"""Ed25519 signing keys: one that lasts for a session, and one in a file."""
 
 import errno
 import os

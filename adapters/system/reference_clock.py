@@ -1,4 +1,4 @@
-"""A clock that tells the time of the database."""
+"""A clock that returns the time of the database."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +13,7 @@ READ_INTERVAL_S = 60.0
 
 @define(eq=False)
 class ReferenceClock:
-    """Tells the time of another clock, that of the database; its sleeps are those of the host.
+    """Returns the time of another clock, that of the database, and sleeps by the host's clock.
 
     Dates in the database are compared with this time, so a jump of the host's wall clock changes
     nothing. The reference is read once a minute; the monotonic clock counts in between.
@@ -26,7 +26,7 @@ class ReferenceClock:
     """The reference time, minus the monotonic one."""
 
     def now(self) -> float:
-        """Return the reference time; while it cannot be read again, the monotonic clock counts."""
+        """Return the reference time; while it cannot be read, the monotonic clock continues it."""
         elapsed_s = self.clock.monotonic()
         if self._read_s is None or elapsed_s - self._read_s >= READ_INTERVAL_S:
             try:

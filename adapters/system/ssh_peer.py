@@ -59,7 +59,7 @@ class SshPeer:
                     command, stdin=content, stdout=output, stderr=subprocess.PIPE, check=False
                 )
         except OSError as error:
-            raise self._error(f"ssh cannot be started: {error.strerror}") from error
+            raise self._error(f"cannot start ssh: {error.strerror}") from error
         if done.returncode not in codes:
             said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
             raise self._error(printable(said, limit=_SAID_CHARS_MAX))

@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     find_answer: Callable[[str | None, str], Answer]
-    """Gets the Host header and the path."""
+    """Receives the Host header and the path."""
 
     def do_GET(self) -> None:
         answer = self.find_answer(self.headers.get("Host"), self.path)

@@ -1,4 +1,4 @@
-"""The life of a tile: who needs it, what is stored, how it is judged, and what the log says."""
+"""The history of a tile: who needs it, what is stored, its verdicts, and its log entries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -90,7 +90,7 @@ class TileLives:
     """Returns the hash of the API key, by which the log knows downloads; ``None`` if not known."""
 
     def read(self, layer: str, zoom: int, x: int, y: int) -> TileLife:
-        """Return the life of a tile."""
+        """Return what is known about a tile."""
         place = TileRange(zoom=zoom, x_min=x, x_max=x, y_min=y, y_max=y)
         service = self.map_service
         rows = service.find_versions(layer, zoom, x, y)

@@ -116,7 +116,7 @@ def read_verified_tile(
     if current is None:
         return None
     if digest != current.blob.sha256:
-        raise DamagedTileError(tile=str(row.tile_id), problem="its sha256 is another")
+        raise DamagedTileError(tile=str(row.tile_id), problem="sha256 mismatch")
     if not content:
         raise DamagedTileError(tile=str(row.tile_id), problem="it has no bytes")
     return VerifiedTile(current, content)

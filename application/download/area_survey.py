@@ -85,7 +85,7 @@ class AreaSurvey:
 
         The tiles of the flight's areas, and of the requests, are not evicted for each other.
         Without ``rate_bytes_s`` a few tiles are fetched to measure the throughput. With ``once``, a
-        call that fails is not repeated: somebody waits for the plan, and can ask again.
+        failed call is not retried: a person waits for the plan, and can request it again.
         """
         if once:
             settings = evolve(self.settings, policy=limit_to_one_attempt(self.settings.policy))

@@ -26,7 +26,7 @@ _TURN_S = 0.01
 
 @frozen(kw_only=True)
 class FallbackTileProvider:
-    """Has the listing and the name of the primary source; labels the tiles of the other one.
+    """Uses the listing and the name of the primary source; labels tiles from the secondary.
 
     The secondary must state date and resolution of each tile: those of the listing are the
     primary's.
@@ -59,7 +59,7 @@ class FallbackTileProvider:
     def fetch_tile(
         self, tile_id: TileId, *, unless: TileValidators | None = None
     ) -> FetchedTile | UnchangedTile:
-        """Return one tile, from the first that has it."""
+        """Return one tile, from the first source that has it."""
         try:
             return self.primary.fetch_tile(tile_id, unless=unless)
         except SatelliteProviderError as error:
@@ -106,7 +106,7 @@ class FallbackFetches:
                 else:
                     outcomes.append((request, result))
         if self._holes:
-            # Answers that are there must not wait for others.
+            # Answers that have arrived must not wait for others.
             wait_s = 0.0 if outcomes else _TURN_S if both else timeout_s
             for asked, result in self._secondary.wait(wait_s):
                 _, request = self._holes.pop(id(asked))

@@ -59,7 +59,7 @@ class AnsweredBatch:
 
 
 SLOW_S = 1.0
-"""The answers of a batch that took so long are recorded before the next one is sent.
+"""The answers of a batch that took this long are recorded before the next one is sent.
 
 That costs little then, and the operator sees the progress at once.
 """

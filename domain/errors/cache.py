@@ -200,7 +200,7 @@ class ArchiveError(TileManagerError):
 
 @define(kw_only=True, eq=False)
 class PeerError(TileManagerError):
-    """Another machine cannot be reached, or does not do what it was asked for."""
+    """Another machine cannot be reached, or failed to do what was requested."""
 
     destination: str
     problem: str

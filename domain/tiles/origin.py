@@ -1,4 +1,4 @@
-"""Where a tile really came from, if another server filled a hole of its source."""
+"""Which server delivered a tile, if it filled a hole in the tile's source."""
 
 from attrs import field, frozen
 

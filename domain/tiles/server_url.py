@@ -37,7 +37,7 @@ _KEY_NAMES = re.compile(
 
 @frozen
 class ServerUrl:
-    """A valid URL of a tile server; it may have a place for the key."""
+    """A valid URL of a tile server; it may have a placeholder for the key."""
 
     text: str = field(repr=lambda text: repr(redact_likely_keys(text)))
     setting: str = field(default="xyz.tilejson_url", kw_only=True, eq=False, repr=False)
@@ -97,7 +97,7 @@ class ServerUrl:
         if host not in self.plain_http_hosts:
             raise self.build_error(
                 f"would connect to {host} over plain http",
-                "use https; or, for a host in your own network, name it in xyz.plain_http_hosts",
+                "use https; or, for a host in your own network, add it to xyz.plain_http_hosts",
             )
         if self.has_key:
             raise self.build_error(
@@ -153,7 +153,7 @@ class ServerUrl:
             raise InvalidValueError(
                 field="c11.service_api_key",
                 value="***",
-                problem="is empty, too long, or has characters that no key has",
+                problem="is empty, too long, or has characters that are not allowed",
                 remedy=f"use at most {_KEY_CHARS_MAX} ASCII characters without spaces",
             )
 

@@ -130,7 +130,7 @@ class TileServer:
     zooms: range = range(ZOOM_MAX + 1)
     """The zoom levels that the server has."""
     bounds: BBox | None = None
-    """Where it has tiles, by its own account, which may be wrong; ``None`` if it does not say."""
+    """Where it claims to have tiles, which may be wrong; ``None`` if it does not say."""
     section: str = "xyz"
     """The section of the settings; errors name it."""
     sample: TileId | None = None

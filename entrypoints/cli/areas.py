@@ -73,7 +73,7 @@ def parse_areas(
     ``default_zooms`` are those of areas without ``--zoom``; ``None``: it is required.
     """
     if not given.is_given:
-        raise typer.BadParameter("give an area as --bbox, --area or --route")
+        raise typer.BadParameter("give an area with --bbox, --area or --route")
     _check_route_options(given)
     places: list[tuple[Place, str | None]] = [
         (_parse_bbox(text), None) for text in given.bboxes or ()
@@ -88,7 +88,7 @@ def parse_areas(
         raise typer.BadParameter("an area needs zoom levels; add --zoom")
     if not places and zoom is not None:
         raise typer.BadParameter(
-            "--zoom needs --buffer, --bbox or --area; --detail has its own zoom levels"
+            "--zoom needs --buffer, --bbox or --area; --detail sets its own zoom levels"
         )
     with blame_option("--zoom"):
         found = [

@@ -1,4 +1,4 @@
-"""``tileferry cache explain``: tell the life of one tile."""
+"""``tileferry cache explain``: show what is known about one tile."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +26,7 @@ def add_explain_command(app: typer.Typer) -> None:
 def explain_command(
     *,
     tile: Annotated[
-        str, typer.Argument(metavar="TILE", help="z/x/y of all sources, or source/z/x/y.")
+        str, typer.Argument(metavar="TILE", help="z/x/y for all sources, or source/z/x/y.")
     ],
     config: ConfigFile = None,
     json: JsonFlag = False,
@@ -52,7 +52,7 @@ def explain_command(
         print_json(SCHEMA, _life_to_json(life))
         return
     stdout.print(f"Tile {tile}")
-    stdout.print(format_sentences(tell_life(life)))
+    stdout.print(format_sentences(describe_life(life)))
     for version in life.versions:
         stdout.print(
             build_facts_table(f"Stored as {version.tile.tile_id}", build_version_facts(version))
@@ -84,13 +84,13 @@ def parse_tile(text: str) -> tuple[str, int, int, int]:
     return tile_id.source, tile_id.zoom, tile_id.x, tile_id.y
 
 
-def tell_life(life: "TileLife") -> list[str]:
+def describe_life(life: "TileLife") -> list[str]:
     """Return what is known about a tile as sentences, in the order of its life."""
     from tileferry.domain.text import format_utc
 
     story = [describe_need(need) for need in life.needs]
     if not life.needs:
-        story.append("No flight has it in its areas.")
+        story.append("No flight needs this tile.")
     story += [
         f"The provider did not have {tile_id} on {format_utc(at)}."
         for tile_id, at in life.absent.items()
@@ -109,7 +109,7 @@ def describe_need(need: "TileNeed") -> str:
     verdict = need.report.verdict
     why = "; ".join([*verdict.reasons, *verdict.warnings, *get_flaw_details(need)])
     return (
-        f"Flight {need.flight_id} needs it of {need.item.source} for"
+        f"Flight {need.flight_id} needs it from {need.item.source} for"
         f" {need.item.area.sector_class.value}, since {format_utc(need.item.added_at)}:"
         f" {verdict}{f', {why}' if why else ''}."
     )

@@ -86,7 +86,9 @@ def demo_command(
         stdout.print(f"{path}  ({text})", markup=False, soft_wrap=True)
     if keep is not None:
         program = sys.argv[0] if Path(sys.argv[0]).name == "tileferry" else "tileferry"
-        stdout.print("The console, with the map: run this, and open the address that it prints.")
+        stdout.print(
+            "To see the console with the map, run this and open the address that it prints:"
+        )
         stdout.print(f"{program} serve --config {keep / CONFIG_FILE}", markup=False, soft_wrap=True)
 
 

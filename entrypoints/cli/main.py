@@ -36,6 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = ExitCode.FATAL if end.code else ExitCode.DONE
     finally:
         signal.signal(signal.SIGTERM, before)
-    # At exit, Python looks through all objects twice for cycles: a sixth of a short command's time.
+    # At exit, Python searches all objects twice for cycles: a sixth of a short command's time.
     gc.freeze()
     sys.exit(code if isinstance(code, int) else 0)

@@ -37,7 +37,7 @@ RouteOption = Annotated[
     typer.Option(
         "--route",
         metavar="FILE",
-        help="Corridor along the route in a file, of the same formats; with --buffer or --detail."
+        help="Corridor along the route in a file of the same formats; needs --buffer or --detail."
         " Repeatable.",
     ),
 ]
@@ -64,7 +64,7 @@ ZoomOption = Annotated[
     typer.Option(
         "--zoom",
         metavar="LEVELS",
-        help="Zoom levels, such as 15,16 or 13-15; every area but --detail needs them.",
+        help="Zoom levels, such as 15,16 or 13-15; required unless --detail is used alone.",
     ),
 ]
 OptionalZoom = Annotated[

@@ -45,7 +45,7 @@ def create_command(
         typer.Option(
             "--since",
             metavar="PACK",
-            help="Leave out what this pack or inventory has, because the other machine has it."
+            help="Leave out the tiles in this pack or inventory, which the other machine has."
             " Repeatable.",
         ),
     ] = None,
@@ -67,7 +67,7 @@ def create_command(
     It has the flight's areas, its pin, every tile with its facts, and the tiles that the provider
     does not have. Every tile is verified when it is read, and the finished pack once more.
 
-    Exit codes: 0 done; 3 there is more than --max-size; 4 a tile is damaged, or DEST exists.
+    Exit codes: 0 done; 3 --max-size was reached; 4 a tile is damaged, or DEST exists.
     """
     from tileferry.adapters.filesystem.packs import FilePack, FilePackTarget
     from tileferry.entrypoints.cli.exit_codes import ExitCode
@@ -116,9 +116,9 @@ def inventory_command(
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """List what this machine has of a flight.
+    """List the tiles of a flight that this machine has.
 
-    `pack create --since` on another machine leaves that out.
+    `pack create --since` on another machine leaves these out.
 
     Exit codes: 0 done; 4 DEST exists.
     """
@@ -131,7 +131,7 @@ def inventory_command(
     if (flight is None) == (like is None):
         raise typer.BadParameter("give either --flight or --like")
     if json and dest == _STREAM:
-        raise typer.BadParameter("stdout can have the inventory or JSON, not both")
+        raise typer.BadParameter("DEST - and --json both write to stdout; use one of them")
     with open_installation(config) as installation, TemporaryDirectory() as folder:
         packs = installation.packs
         if like is not None:
@@ -276,7 +276,7 @@ def _print_created(report: "PackReport", dest: Path) -> None:
         rows["left out"] = f"{report.tiles_known:,} tiles that the other machine has"
     stdout.print(build_facts_table(f"Created {dest}", rows))
     if not report.is_complete:
-        stdout.print(f"There is more. Continue with: tileferry pack create … --since {dest}")
+        stdout.print(f"Tiles remain. Continue with: tileferry pack create … --since {dest}")
 
 
 def _print_applied(applied: "AppliedPack") -> None:
@@ -286,7 +286,7 @@ def _print_applied(applied: "AppliedPack") -> None:
     found = _applied_to_json(applied)
     rows: dict[str, object] = {
         "verdict": found["verdict"],
-        "verdict at its origin": found["verdict_at_origin"],
+        "verdict at the origin": found["verdict_at_origin"],
         "imported": f"{found['tiles_imported']:,}",
         "size": format_bytes(found["bytes_imported"]),
         "already in the cache": found["tiles_unchanged"],
@@ -296,4 +296,4 @@ def _print_applied(applied: "AppliedPack") -> None:
     shown = {name: value for name, value in rows.items() if value}
     stdout.print(build_facts_table(f"Applied a pack of flight {flight}", shown))
     if not applied.has_same_verdict:
-        stdout.print(f"Why: tileferry cache verify --flight {flight}")
+        stdout.print(f"To see why: tileferry cache verify --flight {flight}")

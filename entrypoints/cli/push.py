@@ -26,7 +26,9 @@ def push_command(
     remote_command: Annotated[
         str,
         typer.Option(
-            "--remote-command", metavar="COMMAND", help="How tileferry is started over there."
+            "--remote-command",
+            metavar="COMMAND",
+            help="How to start tileferry on the other machine.",
         ),
     ] = "tileferry",
     config: ConfigFile = None,

@@ -179,7 +179,7 @@ def _selects_many(
             "name a run, or select runs with --status, --kind, --source or --text"
         )
     if run is not None and (is_filtered or dry_run or confirm is not None):
-        raise typer.BadParameter("a run is named, so no option may select others")
+        raise typer.BadParameter("a run id cannot be combined with options for several runs")
     return run is None
 
 

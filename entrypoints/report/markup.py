@@ -8,7 +8,7 @@ from html import escape
 
 
 class Markup(str):
-    """Text that is already markup; templates insert it as it is."""
+    """Text that is already markup; templates insert it unchanged."""
 
     __slots__ = ()
 

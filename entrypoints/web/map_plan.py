@@ -27,11 +27,11 @@ _PLANS_MAX = 3
 
 @define
 class Planning:
-    """The plans that are being made, and what was learnt from the last one."""
+    """The plans that are being made, and the throughput of the last one."""
 
     places: threading.Semaphore = field(factory=lambda: threading.Semaphore(_PLANS_MAX))
     rate_bytes_s: float | None = None
-    """The throughput that was measured last, so that a confirmed plan fetches no tiles again."""
+    """The last measured throughput, so that a confirmed plan does not fetch tiles again."""
 
     @contextmanager
     def take_place(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ def _read_request(request: PageRequest) -> DownloadRequest:
         raise InvalidValueError(
             field="area",
             value=f"{tiles:,} tiles",
-            problem=f"is more than the console plans, which is {TILES_MAX:,}",
+            problem=f"exceeds what the console plans, {TILES_MAX:,} tiles",
             remedy="use fewer zoom levels or a smaller area, or tileferry runs submit download",
         )
     return wanted

@@ -68,7 +68,7 @@ def _describe_version(version: StoredVersion) -> dict[str, object]:
 
 
 def _list_neighbours(life: TileLife) -> dict[str, str]:
-    """Return the tiles of the next levels, by their names, as the field of the page takes them."""
+    """Return the tiles of the next zoom levels, in the form that the page's field accepts."""
     zoom, x, y = life.place.zoom, life.place.x_min, life.place.y_min
     prefix = "" if life.layer == MERGED_LAYER else f"{life.layer}/"
     found = {}

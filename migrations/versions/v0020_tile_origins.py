@@ -1,4 +1,4 @@
-"""Which tiles another server delivered than the one of their source."""
+"""Which tiles were delivered by another server than that of their source."""
 
 from alembic import op
 

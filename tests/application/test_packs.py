@@ -249,7 +249,7 @@ def test_tile_with_other_bytes_ends_the_pack(
     desk: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(desk.cache.store), "read_tile", lambda *_, **__: b"other")
-    with pytest.raises(ArchiveError, match="is damaged in the cache: its sha256 is another"):
+    with pytest.raises(ArchiveError, match="is damaged in the cache: sha256 mismatch"):
         desk.create("a.pack")
 
 

@@ -21,7 +21,7 @@ REVIEWED = {
     ("adapters/postgres/figures.py", "_find_oldest"): "called with constants, at import",
     ("adapters/postgres/figures.py", "_sample"): "literal names of tables, and a number",
     ("adapters/postgres/session.py", "configure_session"): "names and numbers of our own limits",
-    ("adapters/postgres/tile_index.py", "lock_tiles_sql"): "called with constants, at import",
+    ("adapters/postgres/tile_index.py", "build_lock_sql"): "called with constants, at import",
     ("adapters/postgres/tile_inventory.py", "build_reopen_sql"): "shown to people, and never run",
     ("adapters/postgres/work_reader.py", "_where"): "joins conditions that are constants",
 }

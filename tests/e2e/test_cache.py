@@ -95,7 +95,7 @@ def test_tile_is_explained(operator: CacheOperator) -> None:
     assert (found.json["source"], found.json["missing"], found.json["needs"]) == (None, None, [])
     missing = operator.run("cache", "explain", "sat/15/1/1")
     assert missing.code == 0
-    assert "No flight has it in its areas." in missing.out
+    assert "No flight needs this tile." in missing.out
     assert "Not in the cache: no flight has this tile in its areas." in missing.out
     wrong = operator.run("cache", "explain", "15/99999/1")
     assert (wrong.code, "TILE" in wrong.err) == (2, True)

@@ -83,7 +83,7 @@ class GeopackageSource(SqliteSource):
         if system not in _MERCATOR_IDS or not _covers_world(edges):
             raise archive_error(
                 self.path,
-                "its tiles are not in the grid of web maps (Web Mercator, EPSG:3857, whole world)",
+                "its tiles are not in the Web Mercator grid (EPSG:3857, whole world)",
             )
         return TileRows(
             table=table,
@@ -102,7 +102,7 @@ class GeopackageSource(SqliteSource):
                 width > 0 and width == height and width.bit_count() == 1
             ):
                 raise archive_error(
-                    self.path, f"its level {decode_name(level)} is not a level of web maps"
+                    self.path, f"its level {decode_name(level)} is not a Web Mercator zoom level"
                 )
             zooms[level] = width.bit_length() - 1
         return zooms

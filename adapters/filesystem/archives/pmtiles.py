@@ -348,7 +348,7 @@ def _check_sidecar(path: Path) -> None:
                 return
     raise ArchiveError(
         path=str(path),
-        problem="exists and is not the facts of an archive, so it is not replaced",
+        problem="exists and does not hold the facts of an archive, so it is not replaced",
         remedy="choose another name, or remove it yourself",
     )
 

@@ -181,12 +181,21 @@ def spoil_geopackage(path: Path, *statements: str) -> GeopackageSource:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("UPDATE gpkg_tile_matrix_set SET max_x = 100", "not in the grid of web maps"),
-        ("UPDATE gpkg_tile_matrix_set SET srs_id = 4326", "not in the grid of web maps"),
-        ("UPDATE gpkg_tile_matrix_set SET min_y = 'south'", "not in the grid of web maps"),
-        ("UPDATE gpkg_tile_matrix SET matrix_width = 7", "level 3 is not a level of web maps"),
-        ("UPDATE gpkg_tile_matrix SET matrix_width = -8, matrix_height = -8", "is not a level"),
-        ("UPDATE gpkg_tile_matrix SET zoom_level = 'x'", "level x is not a level of web maps"),
+        ("UPDATE gpkg_tile_matrix_set SET max_x = 100", "not in the Web Mercator grid"),
+        ("UPDATE gpkg_tile_matrix_set SET srs_id = 4326", "not in the Web Mercator grid"),
+        ("UPDATE gpkg_tile_matrix_set SET min_y = 'south'", "not in the Web Mercator grid"),
+        (
+            "UPDATE gpkg_tile_matrix SET matrix_width = 7",
+            "level 3 is not a Web Mercator zoom level",
+        ),
+        (
+            "UPDATE gpkg_tile_matrix SET matrix_width = -8, matrix_height = -8",
+            "is not a Web Mercator zoom level",
+        ),
+        (
+            "UPDATE gpkg_tile_matrix SET zoom_level = 'x'",
+            "level x is not a Web Mercator zoom level",
+        ),
         ("DELETE FROM gpkg_contents", "must have one layer of tiles, but has: none"),
         ("UPDATE gpkg_contents SET table_name = 7", "must have one layer"),
         ("DROP TABLE gpkg_tile_matrix", "no table gpkg_tile_matrix"),
@@ -286,7 +295,7 @@ def test_facts_of_another_archive_are_ignored_and_other_files_kept(tmp_path: Pat
     sidecar.write_text("my list")
     cache = MemoryCache()
     cache.put(create_tile_id(3, 1, 2))
-    with pytest.raises(ArchiveError, match="is not the facts of an archive"):
+    with pytest.raises(ArchiveError, match="does not hold the facts of an archive"):
         cache.create_exporter().export(
             create_export_request(), PmtilesTarget(path=tmp_path / "b.pmtiles", replace=True)
         )

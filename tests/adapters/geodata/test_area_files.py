@@ -247,7 +247,7 @@ DEEP = "<Folder>" * 5_000 + "</Folder>" * 5_000
             GPX % "<rte><rtept lat='nan' lon='2'/><rtept lat='1' lon='2'/></rte>",
             "route 1 position 1: is not finite",
         ),
-        ("a.plan", "{}", "fileType: is not a plan of QGroundControl"),
+        ("a.plan", "{}", "fileType: is not a QGroundControl plan"),
         ("a.plan", json.dumps({"fileType": "Plan"}), "mission: must be an object"),
         ("a.plan", json.dumps(plan([])), "contains no polygon, line"),
         ("a.plan", json.dumps(plan([7])), "mission.items: must be a list of objects"),

@@ -198,7 +198,7 @@ def test_closed_route_leaves_a_hole() -> None:
         (draw([[TRIANGLE]]), "x.geojson: file: contains no line, track or route"),
         (
             draw(lines=[[(0, 89), (1, 89)]]),
-            "x.geojson: route: makes no valid corridor: is entirely",
+            "x.geojson: route: does not give a valid corridor: is entirely",
         ),
     ],
 )

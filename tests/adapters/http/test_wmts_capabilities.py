@@ -188,7 +188,7 @@ def test_other_grids_are_refused(grid: str) -> None:
             write_document(
                 write_layer(more=RESOURCE.replace("{Style}", "{Elevation}")), write_set()
             ),
-            "an unknown place, {Elevation}",
+            "an unknown placeholder, {Elevation}",
         ),
         (
             write_document(

@@ -114,7 +114,7 @@ def test_sha256_mismatch_is_reported_as_damage(cache: MemoryCache) -> None:
     cache.index.add(PLACES[0], row.blob)
     report = cache.create_exporter().export(create_export_request(), MemoryArchive())
     assert [(tile.tile, tile.problem) for tile in report.damaged] == [
-        (str(PLACES[0]), "its sha256 is another")
+        (str(PLACES[0]), "sha256 mismatch")
     ]
 
 

@@ -160,7 +160,7 @@ def test_invalid_plan_is_explained(operator: httpx.Client) -> None:
         ("zoom", "x", "zoom"),
         ("sector", "sea", "sector"),
         ("flight", "../x", "flight_id"),
-        ("zoom", "20-21", "is more than the console plans"),
+        ("zoom", "20-21", "exceeds what the console plans"),
     ):
         wide = {**FIELDS, "bbox": "36.0,49.0,36.5,49.5", field: value}
         answer = post_form(operator, map_plan.PATH, wide)

@@ -32,7 +32,7 @@ def test_hole_shows_the_verdict_of_its_flight(client: httpx.Client) -> None:
 def test_absent_tile_shows_when_it_was_absent(client: httpx.Client) -> None:
     page = client.get(f"/map/tile?tile={ABSENT}").text
     assert f"Absent: {ABSENT} on " in page
-    assert "No flight has it in its areas" in page
+    assert "No flight needs this tile" in page
 
 
 def test_given_up_tile_links_to_its_review(client: httpx.Client, site: RunningSite) -> None:

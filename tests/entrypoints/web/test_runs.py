@@ -53,7 +53,7 @@ def test_runs_are_filtered_and_paged(
     assert "Next »" not in second
     assert list_ids(client.get("/runs?source=paged&text=/f1&status=discovered").text) == [runs[1]]
     assert "No run matches." in client.get("/runs?source=paged&kind=upload_flight").text
-    assert "searched in the newest 100,000 runs" in client.get("/runs?text=zzz").text
+    assert "Searched the newest 100,000 runs" in client.get("/runs?text=zzz").text
 
 
 @pytest.mark.parametrize(
