@@ -17,7 +17,7 @@ from tileferry.adapters.system import SystemClock
 from tileferry.domain.tiles import NewTile, SectorClass, TileId
 
 CANARY = "canary-password"
-HEAD = "0021"
+HEAD = "0022"
 """The schema that this version needs."""
 
 
