@@ -196,10 +196,10 @@ class _PmtilesDraft:
         root = self._build_root()
         leaves = FileSection(self.tiles.size, self.leaves.size)
         self._copy_leaves()
-        # Not "tiles" for the counts: readers of TileJSON take that for a list of addresses.
+        # Not "tiles": TileJSON readers take that for a list of URLs.
         described = {**about.to_texts(), "tile_kinds": dict(sorted(about.kinds.items()))}
-        told = gzip_compress(json.dumps(described, ensure_ascii=False).encode())
-        metadata = FileSection(self.tiles.append(told), len(told))
+        encoded = gzip_compress(json.dumps(described, ensure_ascii=False).encode())
+        metadata = FileSection(self.tiles.append(encoded), len(encoded))
         self.tiles.write_out()
         sections = FileLayout(
             root=FileSection(HEADER_BYTES, len(root)), metadata=metadata, leaves=leaves, tiles=tiles

@@ -107,8 +107,8 @@ class _TreeDraft:
         """Write the description, and sync the whole filesystem: syncing each file is far slower."""
         self._write_lines()
         with _create_file(self.root / ABOUT, self.place.calls) as file:
-            told = json.dumps(about.to_json(), ensure_ascii=False, indent=2) + "\n"
-            file.write_all(told.encode())
+            description = json.dumps(about.to_json(), ensure_ascii=False, indent=2) + "\n"
+            file.write_all(description.encode())
         with translate_os_errors("make durable", self.root):
             _sync_filesystem(self.folder.fd)
         return TreeSource(self.root)
