@@ -359,7 +359,7 @@ class _KnownTiles:
         self._next: PackEntry | None = next(self._entries, None)
 
     def has(self, entry: PackEntry) -> bool:
-        """Return whether the newest of the packs with this tile has this version or its bytes of a
+        """Return whether the newest pack with this tile has this version, or the same bytes with a
         later date.
         """
         found: PackEntry | None = None

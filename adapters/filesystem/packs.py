@@ -105,7 +105,7 @@ class FilePack:
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)
     """Called for each entry; raises ``KeyboardInterrupt`` to cancel."""
     _seen: list[tuple[int, ...]] = field(factory=list, init=False, eq=False)
-    """Which file was read first: what was verified must be what is read after."""
+    """Identifies the file at the first read: the file read later must be the verified one."""
 
     @property
     def place(self) -> str:

@@ -100,7 +100,7 @@ class Ed25519KeyFile:
 
     def _read(self) -> bytes | None:
         try:
-            # Without waiting: a pipe has no writer.
+            # Non-blocking: opening a pipe without a writer would wait forever.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -136,6 +136,6 @@ class Ed25519KeyFile:
         finally:
             draft.unlink()
         found = self._read()
-        if found is None:  # a link to nowhere: the key would be another one each time
+        if found is None:  # a dangling link: each run would create another key
             raise FileNotFoundError(errno.ENOENT, "is a link to a file that does not exist")
         return found
