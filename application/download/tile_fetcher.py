@@ -75,6 +75,8 @@ class TileFetcher:
     _room_max: int = field(default=0, init=False)
     _slept_until_s: float = field(default=0.0, init=False)
     """Never treat time before this as now, even if the clock lags after a sleep."""
+    _has_results: bool = field(default=False, init=False)
+    """Whether results may wait in the runner: a long wait must not delay them."""
     _cancelled: bool = field(default=False, init=False)
 
     def step(self, room: int) -> Sequence[TileResult] | float | None:
@@ -90,6 +92,9 @@ class TileFetcher:
             return None
         if not self._exhausted and room < self._room_max:
             return wait_s
+        if self._has_results:  # a runner hands them over after a step without results
+            self._has_results = False
+            return []
         self._slept_until_s = self._get_now_s() + wait_s
         self.calls.clock.sleep(wait_s)
         return []
@@ -174,6 +179,7 @@ class TileFetcher:
             final = self._finish(call, result)
             if final is not None:
                 results.append(final)
+        self._has_results |= bool(results)
         return results
 
     def _finish(self, call: _TileCall, result: FetchResult) -> TileResult | None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import time
 
 import attrs
+import httpx
 import pytest
 import trustme
 from support.download_env import DERKACHI, ZOOM
@@ -145,8 +147,13 @@ def test_tiles_refused_by_a_gate_exit_with_3_naming_the_setting(
 
 @pytest.mark.usefixtures("operator")
 def test_provider_failure_reports_safe_tiles(provider: ScriptedProvider) -> None:
-    bad = provider.tiles[0]  # the first: others are certainly answered after it was requested
-    provider.always[tile_path(bad)] = create_answer(503, "maintenance")
+    bad = provider.tiles[0]
+
+    def answer_late(request: httpx.Request) -> httpx.Response:
+        time.sleep(0.5)  # until others are delivered: the provider works, but not for this tile
+        return create_answer(503, "maintenance")(request)
+
+    provider.always[tile_path(bad)] = answer_late
     ran = run_in_process(*DOWNLOAD, "--once", "--json")
     assert ran.code == 5
     assert ran.json["tiles_downloaded"] == 19, "the other tiles are not held up"

@@ -140,6 +140,8 @@ def test_waiting_retry_does_not_delay_other_tiles() -> None:
     env.area.provider.faults[first] = [create_fault(UNAVAILABLE)]
     results = env.answer(3)
     assert [result.listed.tile_id for result in results] == others
+    assert env.fetcher.step(64) == []
+    assert env.clock.slept == [], "the results are handed over first"
     assert env.fetcher.step(64) == []  # it sleeps until the retry is due
     assert env.clock.slept == [1.0]
     (result,) = env.answer()
@@ -226,7 +228,8 @@ def test_requests_start_apart_at_a_low_pace() -> None:
     env.calls.pace.end_request(lambda _: Pace(concurrency_max=8, level=0.5, cause="429"))
     env.fetcher.step(64)
     env.answer()
-    env.fetcher.step(64)
+    for _ in range(2):  # the result is handed over first
+        env.fetcher.step(64)
     assert env.pending == []
     assert env.clock.slept == pytest.approx([0.1])
     env.fetcher.step(64)
