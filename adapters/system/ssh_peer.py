@@ -1,6 +1,5 @@
 """Another machine with tileferry, reached with the ssh program of this one."""
 
-import json
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -10,12 +9,14 @@ from typing import IO
 from attrs import frozen
 
 from tileferry.application.ports.packs import PeerReport
-from tileferry.domain.errors import PeerError, Remedy
+from tileferry.domain.errors import InvalidValueError, PeerError, Remedy
+from tileferry.domain.json import JsonObject, parse_json
 from tileferry.domain.text import printable
 
 _APPLIED = (0, 3)
 """3: the verdict differs, as it does until the last pack is applied."""
 _SAID_CHARS_MAX = 500
+_ANSWER_BYTES_MAX = 64 * 1024
 
 
 @frozen(kw_only=True)
@@ -38,14 +39,15 @@ class SshPeer:
         """Send a pack, and have it applied."""
         said = self._run(self.apply_command, name, subprocess.PIPE, _APPLIED)
         try:
-            found = json.loads(said)
+            answer = parse_json(said, field="answer", bytes_max=_ANSWER_BYTES_MAX)
+            found = JsonObject.from_value(answer, "answer")
             return PeerReport(
-                is_go=found["verdict"] == "GO",
-                tiles_imported=int(found["tiles_imported"]),
-                bytes_imported=int(found["bytes_imported"]),
-                entries_refused=int(found["entries_refused"]),
+                is_go=found.get("verdict", str) == "GO",
+                tiles_imported=found.get("tiles_imported", int),
+                bytes_imported=found.get("bytes_imported", int),
+                entries_refused=found.get("entries_refused", int),
             )
-        except (ValueError, TypeError, KeyError) as error:
+        except InvalidValueError as error:
             raise self._error(f"answered {printable(said.decode('utf-8', 'replace'))!r}") from error
 
     def _run(
