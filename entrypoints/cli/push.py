@@ -45,6 +45,7 @@ def push_command(
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
+    from tileferry.domain.text import printable
     from tileferry.entrypoints.cli.exit_codes import ExitCode
     from tileferry.entrypoints.cli.output import (
         build_facts_table,
@@ -55,6 +56,10 @@ def push_command(
     from tileferry.entrypoints.cli.progress_view import ItemProgress, ProgressView
     from tileferry.entrypoints.cli.signals import StopSignals
 
+    if not _is_command(remote_command):
+        raise typer.BadParameter(
+            f"--remote-command is empty or has an open quote: {printable(remote_command)}"
+        )
     progress = ItemProgress()
     with (
         open_installation(config, progress) as installation,
@@ -89,3 +94,12 @@ def push_command(
         stdout.print(build_facts_table(f"Pushed flight {flight} to {destination}", shown))
     is_done = report.has_same_verdict and not body["entries_refused"]
     raise typer.Exit(ExitCode.DONE if is_done else ExitCode.PARTIAL)
+
+
+def _is_command(text: str) -> bool:
+    import shlex
+
+    try:
+        return bool(shlex.split(text))
+    except ValueError:  # an open quote
+        return False

@@ -226,3 +226,9 @@ def test_bad_input_is_explained(operator: DownloadOperator) -> None:
     )
     assert (missing.code, "none.pack: is not a file" in missing.err) == (REFUSED, True)
     assert not (operator.home / "x.pack").exists()
+
+
+@pytest.mark.parametrize("command", ["", "'tileferry"])
+def test_command_that_cannot_be_split_is_refused(operator: DownloadOperator, command: str) -> None:
+    ran = operator.run_in_process("push", "a@b", "--flight", "F1", "--remote-command", command)
+    assert (ran.code, "is empty or has an open quote" in ran.err) == (USAGE, True), ran
