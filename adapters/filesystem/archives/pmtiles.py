@@ -63,6 +63,8 @@ _SIDECAR_START = b'{"archive":"'
 _FACTS = f"{DRAFT}.tiles.jsonl"
 _BUFFER_BYTES = 1024 * 1024
 _DIRECTORY_BYTES_MAX = 64 * 1024 * 1024
+_OFFSET_MAX = 2**63 - 1
+"""The system reads no byte beyond."""
 _DEPTH_MAX = 4
 """Levels of directories that readers must support, by the specification."""
 _NUMBERS_MAX = get_level_start(ZOOM_MAX + 1)
@@ -367,9 +369,10 @@ def _read_sections(file: OpenFile) -> FileLayout:
 
 
 def _read_section(file: OpenFile, section: FileSection) -> bytes:
-    content = file.pread(section.length, section.offset)
+    end = section.offset + section.length
+    content = file.pread(section.length, section.offset) if end <= _OFFSET_MAX else b""
     if len(content) != section.length:
-        raise _build_error(f"ends before byte {section.offset + section.length}")
+        raise _build_error(f"ends before byte {end}")
     return content
 
 

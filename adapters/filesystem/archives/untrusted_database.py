@@ -121,6 +121,8 @@ def open_untrusted_database(
                 remedy="the disk is failing: check it, then re-run",
             ) from error
         raise archive_error(path, f"cannot be read as {label}: {error}") from error
+    except UnicodeDecodeError as error:  # by the module, for a message with a damaged name
+        raise archive_error(path, f"cannot be read as {label}: a name is not UTF-8") from error
 
 
 def _is_disk_error(error: sqlite3.Error) -> bool:

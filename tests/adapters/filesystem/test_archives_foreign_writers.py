@@ -211,6 +211,14 @@ def test_geopackage_of_another_kind_is_rejected(
         list(source.tiles("sat"))
 
 
+def test_damaged_name_in_a_geopackage_is_rejected(tmp_path: Path) -> None:
+    source = spoil_geopackage(tmp_path / "a.gpkg")
+    damaged = source.path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xff\xff\xff\xff\xff")
+    source.path.write_bytes(damaged)
+    with pytest.raises(ArchiveError, match="a name is not UTF-8"):
+        list(source.tiles("sat"))
+
+
 def test_geopackage_may_number_its_levels_itself(tmp_path: Path) -> None:
     source = spoil_geopackage(
         tmp_path / "a.gpkg",
@@ -237,6 +245,8 @@ def test_geopackage_is_not_read_as_mbtiles(tmp_path: Path) -> None:
         ([DirectoryEntry(5, 0, 10, 1), DirectoryEntry(5 + 1, 0, 10, 10**9)], "has more than"),
         ([DirectoryEntry(5, 0, 10, 9), DirectoryEntry(7, 0, 10, 1)], "overlap"),
         ([DirectoryEntry(5, 10**9, 10, 1)], "ends before byte"),
+        ([DirectoryEntry(5, 2**63, 10, 1)], "ends before byte"),
+        ([DirectoryEntry(5, 2**63 - 1, 10, 0)], "ends before byte"),
         ([DirectoryEntry(5, 0, 30, 0)], "is truncated or too large"),
     ],
 )
