@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from tileferry.application.archive.archive_import import ArchiveImport, ImportReport, ImportRequest
 from tileferry.application.audit import AuditTrail
@@ -39,7 +39,7 @@ from tileferry.domain.errors import (
     NotFoundError,
     Remedy,
 )
-from tileferry.domain.packs import PackEntry, PackHeader, check_trusted
+from tileferry.domain.packs import SEAL_BYTES, PackEntry, PackHeader, check_trusted
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import (
     Flight,
@@ -53,7 +53,7 @@ from tileferry.domain.tiles import (
 _TILE_PACKED = ItemsProcessed(task=Task.EXPORT)
 _ABSENT_BATCH = 1_000
 PUSH_BYTES_MAX = 64 * 1024 * 1024
-"""The tiles of one pack of a push: at most these are sent again after an interruption."""
+"""The size of one pack of a push: at most this much is sent again after an interruption."""
 _AREAS, _INVENTORY = "areas.pack", "inventory.pack"
 
 
@@ -129,7 +129,7 @@ class Packs:
     ) -> PackReport:
         """Write the tiles of a flight, apart from those in earlier packs or inventories.
 
-        A pack ends before ``bytes_max`` of tiles, but has at least one; the next one continues it.
+        A pack ends before ``bytes_max``, but has at least one; the next one continues it.
         """
         flight = self.get_flight(flight_id)
         judged = self.readiness.check_flight(flight, quick=True)  # every byte is read below
@@ -137,24 +137,19 @@ class Packs:
         known = _KnownTiles(since)
         tiles = size_bytes = tiles_known = 0
         is_complete = True
+        room = 0 if bytes_max is None else bytes_max - len(header.to_line()) - SEAL_BYTES
         with target.open_draft(header) as draft:
             for entry, row in self._iter_entries(flight):
                 if known.has(entry):
                     tiles_known += 1
                     continue
                 content = b"" if row is None else self._read_content(row, target)
-                if bytes_max is not None and tiles and size_bytes + len(content) > bytes_max:
+                packed = evolve(entry, length=len(content))
+                room -= 0 if bytes_max is None else len(packed.to_line()) + len(content)
+                if tiles and room < 0:
                     is_complete = False
                     break
-                draft.add(
-                    PackEntry(
-                        tile_id=entry.tile_id,
-                        length=len(content),
-                        facts=entry.facts,
-                        absent_at=entry.absent_at,
-                    ),
-                    content,
-                )
+                draft.add(packed, content)
                 tiles += 1
                 size_bytes += len(content)
                 self.progress(_TILE_PACKED)

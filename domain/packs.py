@@ -24,6 +24,8 @@ VERSION = 1
 HEADER_BYTES_MAX = 4 * 1024 * 1024
 LINE_BYTES_MAX = 1_024
 _KEY_BYTES, _SIGNATURE_BYTES, _DIGEST_BYTES = 32, 64, 32
+SEAL_BYTES = 256
+"""More than the last line has."""
 _CONTEXT = b"tileferry pack\0"
 """Signed with the digest, so that no other signature of the key is valid for a pack."""
 

@@ -226,6 +226,14 @@ def test_pack_of_limited_size_has_at_least_one_tile(desk: Machine) -> None:
     assert desk.create("b.pack", "a.pack").tiles == len(TILES) - 1
 
 
+def test_pack_is_not_larger_than_its_limit(desk: Machine) -> None:
+    desk.create("whole.pack")
+    size = (desk.folder / "whole.pack").stat().st_size
+    assert not desk.create("a.pack", bytes_max=size - 50).is_complete
+    assert (desk.folder / "a.pack").stat().st_size <= size - 50
+    assert desk.create("b.pack", bytes_max=size + 50).is_complete
+
+
 def test_pack_that_is_not_sorted_is_rejected(desk: Machine) -> None:
     with FilePackTarget(path=desk.folder / "a.pack").open_draft(
         desk.create("whole.pack").header
