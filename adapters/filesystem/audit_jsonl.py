@@ -55,6 +55,7 @@ class JsonLinesAuditSink:
             # Several processes may append; O_APPEND writes each group at the current end of the
             # file.
             fcntl.fcntl(file.fd, fcntl.F_SETFL, os.O_APPEND | fcntl.fcntl(file.fd, fcntl.F_GETFL))
+            # Beside a process that is just writing, this may add a blank line, which is harmless.
             size = file.size()
             if size and file.pread(1, size - 1) != b"\n":
                 file.write_all(b"\n")

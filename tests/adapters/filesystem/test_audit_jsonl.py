@@ -25,7 +25,8 @@ def create_events() -> list[AuditEvent]:
 
 
 def read_events(path: Path) -> list[AuditEvent]:
-    return [event_from_json(json.loads(line)) for line in path.read_bytes().splitlines()]
+    lines = path.read_bytes().splitlines()
+    return [event_from_json(json.loads(line)) for line in lines if line]
 
 
 def test_events_round_trip_through_json_lines(tmp_path: Path) -> None:

@@ -269,7 +269,8 @@ def test_journaled_tiles_are_not_fetched_again(new_download_env: NewDownloadEnv)
             site.create_request()
         )
     journaled = len(site.list_stored())
-    assert crash <= journaled < 70  # a batch of results is stored before its tiles are reported
+    # A batch of results is stored before its tiles are reported; the last group is not flushed.
+    assert 0 < journaled < 70
     wait_for_late_requests(site)
     site.provider.requests.clear()
     report = site.create_downloader().download_tiles_for_area(site.create_request())
