@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= auto
 # Tests that run commands and servers often wait for them: two workers more than processors. A module stays on one
 # worker, for the servers that its tests share; modules are started in the order of tests/conftest.py.
-BUSY_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+BUSY_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Every branch of domain and application is proven by these, which need no server.
