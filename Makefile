@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= auto
-# Tests that run commands and servers often wait for them: two workers more than processors. A module stays on one
+# Tests that run commands and servers often wait for them: four workers more than processors. A module stays on one
 # worker, for the servers that its tests share; modules are started in the order of tests/conftest.py.
 BUSY_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 BY_MODULE := --dist loadfile --no-loadscope-reorder
