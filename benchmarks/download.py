@@ -47,7 +47,7 @@ from tileferry.adapters.http import (
 )
 from tileferry.adapters.system import SystemClock
 from tileferry.application.ports.provider import FetchedTile, TileRequest
-from tileferry.domain.tiles import BlobRef, DownloadOutcome, ResolutionGate, ResolutionVerdict
+from tileferry.domain.tiles import DownloadOutcome, ResolutionGate, ResolutionVerdict
 
 SMALL_TILES, SMALL_BYTES = 4_000, 20_480
 LARGE_BYTES = 1024 * 1024
@@ -239,11 +239,12 @@ def complete_areas(site: Site) -> Ratio:
             journal.append(tiles_in(block))
             journal.finish()
             journal.close()
-            for number, tile in enumerate(tiles_in(block)):  # rows alone: nobody reads a tile here
-                blob = BlobRef(location=(count, number), length=1, sha256="0" * 64)
-                cache.metadata.insert_metadata(described(tile, blob))
-                if number % 4_096 == 0:
+            for number, tile in enumerate(tiles_in(block), 1):
+                cache.metadata.insert_metadata(described(tile, cache.tiles.write_tile(tile, b"1")))
+                if number % 1_000 == 0:
+                    cache.tiles.flush()
                     cache.metadata.flush()
+            cache.tiles.flush()
             cache.metadata.flush()
 
             def contender(calls: int) -> None:
