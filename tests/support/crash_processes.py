@@ -50,6 +50,15 @@ processes.set_forkserver_preload(
 )
 
 
+def _work_in_clean_environment(
+    work: Callable[[Plan, Connection], None], plan: Plan, told: Connection
+) -> None:
+    """Do the work without the settings of the test that happened to start the fork server."""
+    for name in [name for name in os.environ if name.startswith("TILEFERRY_")]:
+        del os.environ[name]
+    work(plan, told)
+
+
 def run_process(
     work: Callable[[Plan, Connection], None],
     plan: Plan,
@@ -63,7 +72,7 @@ def run_process(
     done before.
     """
     here, there = processes.Pipe(duplex=False)
-    process = processes.Process(target=work, args=(plan, there))
+    process = processes.Process(target=_work_in_clean_environment, args=(work, plan, there))
     process.start()
     there.close()
     with here:
@@ -83,7 +92,7 @@ def run_until_progress(
 ) -> list[Any]:
     """Run a process that tells how far it got; kill it after so many times, and return them all."""
     here, there = processes.Pipe(duplex=False)
-    process = processes.Process(target=work, args=(plan, there))
+    process = processes.Process(target=_work_in_clean_environment, args=(work, plan, there))
     process.start()
     there.close()
     with here:
