@@ -109,6 +109,11 @@ def read_verified_tile(
         content = store.read_tile(row.tile_id, blob=row.blob)
     except TileNotFoundError:
         return None
+    except DamagedTileError:
+        moved = catalogue.get_metadata(row.tile_id)
+        if moved is None or moved.blob == row.blob:
+            raise
+        return read_verified_tile(moved, store, catalogue)  # compaction moved it meanwhile
     digest = sha256(content).hexdigest()
     current: TileMetadata | None = row
     if digest != row.blob.sha256:  # a download may have stored another version

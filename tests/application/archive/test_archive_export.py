@@ -16,10 +16,11 @@ from support.archives import (
 from tileferry.adapters.memory import MemoryArchive
 from tileferry.adapters.memory.archives import MemoryArchiveDraft
 from tileferry.application.cache import bulk_store
+from tileferry.application.cache.tile_lookup import read_verified_tile
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder, zxy_to_number
-from tileferry.domain.errors import ArchiveError, StorageError
+from tileferry.domain.errors import ArchiveError, DamagedTileError, StorageError
 from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileMetadata
 
 PLACES = [create_tile_id(15, 19_000 + x, 11_000 + y) for x in range(3) for y in range(40)]
@@ -216,3 +217,19 @@ def test_progress_reports_each_tile_written_and_verified(cache: MemoryCache) -> 
     exporter.progress = events.append
     exporter.export(create_export_request(), MemoryArchive())
     assert events == [ItemsProcessed(task=Task.EXPORT)] * (2 * 121)
+
+
+def test_tile_that_moves_while_it_is_read_is_exported() -> None:
+    """Compaction may move a tile again between the lookup of its place and the read."""
+    cache = MemoryCache()
+    tile = create_tile_id(3, 1, 2)
+    cache.put(tile)
+    stale = cache.get_row(tile)
+    cache.lose_bytes(tile)
+    lost = cache.get_row(tile)
+    with pytest.raises(DamagedTileError):
+        read_verified_tile(lost, cache.store, cache.rows)
+    cache.put(tile)
+    found = read_verified_tile(lost, cache.store, cache.rows)
+    assert found is not None
+    assert found.metadata.blob.sha256 == stale.blob.sha256
