@@ -21,7 +21,7 @@ from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.progress import ItemsProcessed, ProgressEvent, Task
 from tileferry.domain.archives import ArchiveDescription, TileFacts, TileOrder, zxy_to_number
 from tileferry.domain.errors import ArchiveError, DamagedTileError, StorageError
-from tileferry.domain.tiles import BBox, TileCoverage, TileId, TileMetadata
+from tileferry.domain.tiles import BBox, BlobRef, TileCoverage, TileId, TileMetadata
 
 PLACES = [create_tile_id(15, 19_000 + x, 11_000 + y) for x in range(3) for y in range(40)]
 
@@ -219,17 +219,24 @@ def test_progress_reports_each_tile_written_and_verified(cache: MemoryCache) -> 
     assert events == [ItemsProcessed(task=Task.EXPORT)] * (2 * 121)
 
 
-def test_tile_that_moves_while_it_is_read_is_exported() -> None:
+def test_tile_that_moves_while_it_is_read_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction may move a tile again between the lookup of its place and the read."""
     cache = MemoryCache()
     tile = create_tile_id(3, 1, 2)
     cache.put(tile)
     stale = cache.get_row(tile)
-    cache.lose_bytes(tile)
-    lost = cache.get_row(tile)
-    with pytest.raises(DamagedTileError):
-        read_verified_tile(lost, cache.store, cache.rows)
     cache.put(tile)
-    found = read_verified_tile(lost, cache.store, cache.rows)
+    read = cache.store.read_tile
+
+    def read_where_it_is(tile_id: TileId, *, blob: BlobRef) -> bytes:
+        if blob == stale.blob:
+            raise DamagedTileError(tile=str(tile_id), problem="its segment is missing")
+        return read(tile_id, blob=blob)
+
+    monkeypatch.setattr(type(cache.store), "read_tile", staticmethod(read_where_it_is))
+    found = read_verified_tile(stale, cache.store, cache.rows)
     assert found is not None
-    assert found.metadata.blob.sha256 == stale.blob.sha256
+    assert found.metadata == cache.get_row(tile)
+    cache.rows.forget([tile])
+    with pytest.raises(DamagedTileError):
+        read_verified_tile(stale, cache.store, cache.rows)
