@@ -361,12 +361,12 @@ class DownloadRun:
             return
         if ends_download(others_answered=False):
             self.set_aside = self.set_aside or error
-        self._warn_of_failed_tile(error)
+        self._warn_of_unfetched_tile(error)
 
-    def _warn_of_failed_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
-        """Log the cause: a single failed tile does not abort the run, so no error reports it."""
+    def _warn_of_unfetched_tile(self, error: SatelliteProviderError | RateLimitedError) -> None:
+        """Log the cause: no error reports a single tile, and a later pass may fetch it."""
         self.deps.logger.warning(
-            "a tile failed: %s",
+            "not fetched in this pass: %s",
             error,
             extra={"kind": "c11.download.tile_failed", "flight_id": self.request.flight_id},
         )
