@@ -118,7 +118,23 @@ def check_server_settings(settings: ServerSettings) -> Iterator[CheckResult]:
     elif not off:
         yield ok(subject, "synchronous_commit is off on the server; our transactions turn it on")
     if settings.is_pooled:
-        yield ok("pooler", "found; statements are not prepared, and workers poll for runs")
+        yield ok("pooler", "found; statements are not prepared")
+
+
+def check_notifications(settings: ServerSettings, *, arrives: bool | None) -> Iterator[CheckResult]:
+    """Check that workers are notified of new runs; ``arrives`` is ``None`` if it was not tried."""
+    subject = "notifications"
+    if arrives:
+        yield ok(subject, "arrive through database_listen_url; workers start new runs at once")
+    elif arrives is not None:
+        yield warning(
+            subject,
+            "none arrives through database_listen_url: workers poll for runs",
+            "set it to the address of the server itself, not of a pooler or a replica, with the"
+            " same database",
+        )
+    elif settings.is_pooled:
+        yield ok(subject, "a pooler loses them: workers poll; database_listen_url avoids it")
 
 
 def check_alerts(raised: Sequence[AlertChanged]) -> Iterator[CheckResult]:

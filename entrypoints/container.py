@@ -374,7 +374,9 @@ class Container(containers.DeclarativeContainer):
         rules=providers.Singleton(work_factories.build_validation_rules, config, download_settings),
     )
     queue_budget = reading.provided.queue_budget
-    run_queue = providers.Resource(work_factories.open_run_queue, control_database, queue_budget)
+    run_queue = providers.Resource(
+        work_factories.open_run_queue, config, control_database, queue_budget
+    )
     work_store = providers.Singleton(
         work_factories.build_work_store, config, control_database, queue_budget
     )

@@ -4,17 +4,21 @@ import logging
 
 from attrs import evolve
 
+from tileferry.domain.errors import InvalidValueError
 from tileferry.domain.lazy_imports import import_on_call
 from tileferry.domain.retry import DATABASE_POLICY
 from tileferry.entrypoints.config import Config
 
 with import_on_call(globals()):
     from tileferry.adapters.postgres import Database, EmbeddedServer, Patience
+    from tileferry.adapters.postgres.session import SessionLimits
     from tileferry.application.ports import Clock
     from tileferry.application.ports.progress import ProgressListener
     from tileferry.domain.errors import DatabaseRefusedError
     from tileferry.domain.health import check_server_settings, describe_weaknesses
     from tileferry.domain.server_settings import ServerSettings
+
+_LISTEN_CONNECT_TIMEOUT_S = 2
 
 
 def open_database(config: Config, *, clock: Clock, progress: ProgressListener) -> Database:
@@ -39,6 +43,21 @@ def open_database(config: Config, *, clock: Clock, progress: ProgressListener) -
         report_server_settings(settings)
 
     return Database.from_url(address, patience=patience, on_first_connection=greet)
+
+
+def open_listen_database(config: Config) -> Database | None:
+    """Return the database as workers listen to it, without connecting; ``None``: as usual."""
+    url = config.database_listen_url
+    if url is None:
+        return None
+    try:
+        # A worker that cannot connect polls, so it must not wait long for the connection.
+        limits = SessionLimits(connect_timeout_s=_LISTEN_CONNECT_TIMEOUT_S)
+        listening = Database.from_url(url.get_secret_value(), limits=limits)
+        _ = listening.engine  # raises for an invalid URL
+    except InvalidValueError as error:
+        raise evolve(error, field="TILEFERRY_DATABASE_LISTEN_URL") from None
+    return listening
 
 
 def forgo_patience(database: Database) -> Database:

@@ -130,6 +130,9 @@ class _HealthChecks:
         settings = self.installation.read_server_settings()
         settings.check_writable()
         yield from health.check_server_settings(settings)
+        yield from health.check_notifications(
+            settings, arrives=self.installation.check_notifications()
+        )
         yield health.check_clock(
             "database's clock", datetime.now(UTC), self.installation.get_database_time()
         )

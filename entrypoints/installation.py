@@ -130,6 +130,15 @@ class Installation(InstallationParts):
         """Return the settings of the database server that durability depends on."""
         return self._opened_reading.database.read_settings()
 
+    def check_notifications(self) -> bool | None:
+        """Return whether workers are notified of new runs through ``database_listen_url``.
+
+        ``None`` if it is not set.
+        """
+        if self.config.database_listen_url is None:
+            return None
+        return bool(self._opened.run_queue().check_notifications())
+
     def find_server_status(self) -> ServerStatus | None:
         """Return the state of the embedded server, without starting it.
 

@@ -34,6 +34,7 @@ with import_on_call(globals()):
         build_run_policy,
         build_worker_quarantine_policy,
     )
+    from tileferry.entrypoints.database import open_listen_database
 
 
 def select_kinds(kinds: Sequence[RunKind]) -> Sequence[RunKind]:
@@ -91,11 +92,16 @@ def build_work_store(config: Config, opened: Database, budget: RetryBudget) -> P
     )
 
 
-def open_run_queue(opened: Database, budget: RetryBudget) -> Iterator[PostgresRunQueue]:
+def open_run_queue(
+    config: Config, opened: Database, budget: RetryBudget
+) -> Iterator[PostgresRunQueue]:
     """Open the queue; the first waiter opens a separate connection for notifications."""
-    queue = PostgresRunQueue(database=opened, budget=budget)
+    listening = open_listen_database(config)
+    queue = PostgresRunQueue(database=opened, budget=budget, listen_database=listening)
     yield queue
     queue.close()
+    if listening is not None:
+        listening.close()
 
 
 def build_validation_rules(config: Config, settings: DownloadSettings) -> ValidationRules:

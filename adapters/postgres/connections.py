@@ -11,7 +11,6 @@ from psycopg.rows import namedtuple_row
 
 from tileferry.adapters.postgres.driver_errors import explain_driver_error
 from tileferry.adapters.postgres.session import (
-    CONNECT_ARGS,
     Session,
     SessionLimits,
     check_alive,
@@ -145,9 +144,8 @@ class Connections:
         return self._reading
 
     def _open(self) -> tuple[psycopg.Connection[Any], Session]:
-        arguments = {
-            key: CONNECT_ARGS[key] for key in CONNECT_ARGS.keys() - conninfo_to_dict(self.url)
-        }
+        wanted = self.limits.connect_args
+        arguments = {key: wanted[key] for key in wanted.keys() - conninfo_to_dict(self.url)}
         is_lost, connection = False, None
         try:
             connection = psycopg.connect(self.url, autocommit=True, **arguments)

@@ -13,7 +13,6 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from tileferry.adapters.postgres.encoding import register_arrays
 from tileferry.adapters.postgres.session import (
-    CONNECT_ARGS,
     SessionLimits,
     check_alive,
     configure_session,
@@ -37,6 +36,7 @@ def create_postgres_engine(
     ``on_connect`` gets the server's settings with every connection.
     """
     parsed, prepare_threshold = _take_prepare_threshold(_parse_url(url))
+    arguments = limits.connect_args
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=POOL_SIZE,
@@ -44,7 +44,7 @@ def create_postgres_engine(
         isolation_level=_AUTOCOMMIT,
         use_native_hstore=False,  # looking for it costs three round trips
         connect_args={
-            **{key: CONNECT_ARGS[key] for key in CONNECT_ARGS.keys() - parsed.query},
+            **{key: arguments[key] for key in arguments.keys() - parsed.query},
             "prepare_threshold": prepare_threshold,
         },
     )

@@ -31,7 +31,7 @@ from tileferry.adapters.postgres.run_rows import (
     run_from_row,
     to_claim_parameters,
 )
-from tileferry.adapters.postgres.wake_ups import CHANNEL
+from tileferry.adapters.postgres.wake_ups import CHANNEL, NOTIFY
 from tileferry.application.ports.work import ALL_KINDS, NO_PROGRESS
 from tileferry.domain.errors import DatabaseError
 from tileferry.domain.retry import RetryBudget
@@ -47,6 +47,8 @@ class PostgresRunQueue:
 
     database: Database
     budget: RetryBudget = QUEUE_BUDGET
+    listen_database: Database | None = None
+    """Where to listen for new runs, such as the server behind a pooler; ``None``: ``database``."""
     _listening: "psycopg.Connection[Any] | None" = field(default=None, init=False)
     _not_before_s: float = field(default=0.0, init=False)
     """Earliest monotonic time of the next attempt to listen, after a failed one."""
@@ -180,11 +182,18 @@ class PostgresRunQueue:
         time.sleep(max(0.0, seconds - (time.monotonic() - started_s)))
         return False
 
+    def check_notifications(self, timeout_s: float = 5.0) -> bool:
+        """Return whether a notification that is sent through ``database`` arrives."""
+        self.wait(0)
+        with self.database.transaction() as connection:
+            connection.exec_driver_sql(NOTIFY)
+        return self.wait(timeout_s)
+
     def _connect(self) -> "psycopg.Connection[Any] | None":
         if self._listening is None and time.monotonic() >= self._not_before_s:
             # Detached from the pool: this connection receives notifications at any time.
             with translate_database_errors():
-                connection = self.database.engine.raw_connection()
+                connection = (self.listen_database or self.database).engine.raw_connection()
             if get_settings(connection).is_pooled:
                 connection.close()
                 self._not_before_s = math.inf

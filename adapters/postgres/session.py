@@ -17,10 +17,11 @@ LOCK_TIMEOUT_S = 30.0
 """How long a statement waits for a lock held by another transaction."""
 STATEMENT_TIMEOUT_S = 120.0
 """Maximum duration of a statement."""
+CONNECT_TIMEOUT_S = 10
+"""How long to wait for a connection."""
 IDLE_TIMEOUT_S = 60.0
 """How long a transaction may be idle before the server ends it: its process may be dead."""
-CONNECT_ARGS: Mapping[str, Any] = {
-    "connect_timeout": 10,
+_CONNECT_ARGS: Mapping[str, Any] = {
     "client_encoding": "utf8",
     "fallback_application_name": "tileferry",
     # Detect a dead network within a minute; the TCP default is two hours.
@@ -62,6 +63,12 @@ class SessionLimits:
     lock_timeout_s: float = LOCK_TIMEOUT_S
     statement_timeout_s: float = STATEMENT_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
+    connect_timeout_s: int = CONNECT_TIMEOUT_S
+
+    @property
+    def connect_args(self) -> Mapping[str, Any]:
+        """The arguments of a new connection, unless the URL has them."""
+        return {"connect_timeout": self.connect_timeout_s, **_CONNECT_ARGS}
 
     @property
     def settings(self) -> dict[str, str]:

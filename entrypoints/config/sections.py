@@ -415,6 +415,14 @@ class Config:
             "`postgresql://user:password@host:port/database`; by default the embedded server."
         ),
     )
+    database_listen_url: Secret | None = field(
+        default=None,
+        converter=to_secret,
+        metadata=doc(
+            "Address of the server itself, if `database_url` is that of a pooler: workers are"
+            " notified of new runs there. By default workers behind a pooler poll."
+        ),
+    )
     data_dir: Path = field(
         factory=lambda: data_path("postgres"),
         metadata=doc("Data of the embedded server."),

@@ -246,6 +246,27 @@ def test_weak_server_settings_are_warnings(
         assert words in finding.found
 
 
+@pytest.mark.parametrize(
+    ("is_pooled", "arrives", "expected"),
+    [
+        (False, None, []),
+        (True, None, [("ok", "a pooler loses them: workers poll")]),
+        (True, True, [("ok", "arrive through database_listen_url")]),
+        (True, False, [("warning", "none arrives through database_listen_url: workers poll")]),
+        (False, False, [("warning", "none arrives through database_listen_url: workers poll")]),
+    ],
+)
+def test_lost_notifications_are_a_warning_if_a_listen_url_is_set(
+    *, is_pooled: bool, arrives: bool | None, expected: list[tuple[str, str]]
+) -> None:
+    settings = evolve(STRONG, is_pooled=is_pooled)
+    found = list(health.check_notifications(settings, arrives=arrives))
+    assert [(one.subject, one.verdict) for one in found] == [
+        ("notifications", verdict) for verdict, _ in expected
+    ]
+    assert all(words in one.found for one, (_, words) in zip(found, expected, strict=True))
+
+
 def test_only_a_strong_server_is_ordinary() -> None:
     assert STRONG.is_ordinary
     for name, value in attrs.asdict(STRONG).items():

@@ -1,11 +1,13 @@
 """Commands behind a pooler, with a server that weakens commits: all work, and none is weak."""
 
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cache_upload_env import write_captures
-from support.download_operator import DownloadOperator
+from support.download_operator import DownloadOperator, wait_until
 from support.pgbouncer import needs_pgbouncer, run_pgbouncer, weaken_commits
 from support.provider import API_KEY, RunningProvider
 
@@ -47,6 +49,56 @@ def test_invariant_1_all_commits_are_durable_behind_a_pooler(operator: DownloadO
         assert ran.code == 0, (command, ran.err)
     ran = operator.run_in_process("doctor")
     assert "pooler           found; statements are not prepared" in ran.out
+
+
+SUBMIT = COMMANDS[4]
+POLL_S = 5.0
+
+
+def measure_claim_s(operator: DownloadOperator) -> float:
+    """Return how long a worker that waits takes to start a new run."""
+    operator.settings["TILEFERRY_WORKER_POLL_S"] = str(POLL_S)
+    operator.settings["TILEFERRY_WORKER_SWEEP_S"] = "60"
+    with operator.start("worker") as worker:
+        wait_until(lambda: "started;" in worker.read_errors(), "the start")
+        time.sleep(1.5)  # it has found nothing, and waits
+        assert operator.run_in_process(*SUBMIT).code == 0
+        submitted_s = time.monotonic()
+        wait_until(lambda: "started: download area" in worker.read_errors(), "the claim")
+        took_s = time.monotonic() - submitted_s
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait().code == 0
+    return took_s
+
+
+def test_worker_behind_a_pooler_is_notified_through_the_listen_url(
+    operator: DownloadOperator, database_url: str
+) -> None:
+    operator.settings["TILEFERRY_DATABASE_LISTEN_URL"] = database_url
+    assert measure_claim_s(operator) < 1.0
+    ran = operator.run_in_process("doctor")
+    assert "notifications    arrive through database_listen_url" in ran.out
+
+
+def test_worker_behind_a_pooler_polls_without_a_listen_url(operator: DownloadOperator) -> None:
+    assert measure_claim_s(operator) < POLL_S + 1.0
+    ran = operator.run_in_process("doctor")
+    assert "notifications    a pooler loses them: workers poll" in ran.out
+
+
+def test_worker_polls_if_the_listen_url_is_that_of_the_pooler(operator: DownloadOperator) -> None:
+    operator.settings["TILEFERRY_DATABASE_LISTEN_URL"] = operator.database_url
+    assert measure_claim_s(operator) < POLL_S + 1.0
+    ran = operator.run_in_process("doctor")
+    assert "notifications    none arrives through database_listen_url" in ran.out
+
+
+def test_invalid_listen_url_is_refused_without_its_password(operator: DownloadOperator) -> None:
+    operator.settings["TILEFERRY_DATABASE_LISTEN_URL"] = "postgresql://me:p@ss@host/db"
+    ran = operator.run_in_process("worker", "--until-idle")
+    assert ran.code == 2, ran.err
+    assert "TILEFERRY_DATABASE_LISTEN_URL" in ran.err
+    assert "p@ss" not in ran.err
 
 
 def test_schema_is_upgraded_behind_a_pooler(

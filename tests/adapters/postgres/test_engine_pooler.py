@@ -1,5 +1,6 @@
 """Behind a pooler, each transaction brings its own settings and leaves none behind."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -97,3 +98,41 @@ def test_options_that_a_pooler_refuses_are_explained(pooled_url: str) -> None:
         pytest.raises(DatabaseError, match="set it for the user instead: ALTER ROLE"),
     ):
         database.check_server()
+
+
+@pytest.fixture
+def resetting_url(database_url: str, tmp_path: Path) -> Iterator[str]:
+    """Return the database behind a pooler that clears a session after each transaction."""
+    with run_pgbouncer(database_url, tmp_path, resets=True) as url:
+        yield url
+
+
+def test_queue_behind_a_pooler_listens_through_a_direct_connection(
+    database_url: str, resetting_url: str
+) -> None:
+    with (
+        closing(Database.from_url(resetting_url)) as pooled,
+        closing(Database.from_url(database_url)) as direct,
+        closing(PostgresRunQueue(database=pooled, listen_database=direct)) as queue,
+    ):
+        assert queue.check_notifications()
+        assert not queue.wait(0.01)
+
+
+@pytest.mark.parametrize("listen", ["pooler", "nobody", "another database"])
+def test_queue_polls_if_it_cannot_listen(
+    resetting_url: str, empty_database_url: str, listen: str
+) -> None:
+    urls = {
+        "pooler": resetting_url,
+        "nobody": "postgresql://postgres@127.0.0.1:1/postgres",
+        "another database": empty_database_url,
+    }
+    with (
+        closing(Database.from_url(resetting_url)) as pooled,
+        closing(Database.from_url(urls[listen])) as other,
+        closing(PostgresRunQueue(database=pooled, listen_database=other)) as queue,
+    ):
+        started_s = time.monotonic()
+        assert not queue.check_notifications(0.3)
+        assert time.monotonic() - started_s >= 0.25

@@ -13,7 +13,13 @@ from tileferry.entrypoints.config.settings import format_settings, list_settings
 from tileferry.entrypoints.config.xyz import XyzConfig
 
 URL = "postgresql://me:canary@host/db"
-PATHS = ("database_url", "c11.service_api_key", "nats.url", "audit.alert_webhook_url")
+PATHS = (
+    "database_url",
+    "database_listen_url",
+    "c11.service_api_key",
+    "nats.url",
+    "audit.alert_webhook_url",
+)
 
 
 @pytest.fixture(params=["text", "hidden", "loaded"])
@@ -21,7 +27,9 @@ def config(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Config:
     if request.param == "text":
-        return Config(database_url=URL, c11=C11Config(service_api_key="canary"))
+        return Config(
+            database_url=URL, database_listen_url=URL, c11=C11Config(service_api_key="canary")
+        )
     if request.param == "hidden":
         hidden = C11Config(service_api_key=Secret("canary"))
         return Config(database_url=Secret(URL), c11=hidden)
