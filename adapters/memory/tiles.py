@@ -38,6 +38,11 @@ class MemoryBlobIndex:
 
     _blobs: dict[TileId, BlobRef] = field(factory=dict, init=False)
     _lock: Lock = field(factory=Lock, init=False)
+    envelope_segments: Sequence[int] = ()
+
+    def list_envelope_segments(self) -> Sequence[int]:
+        """Return ``envelope_segments``: there are no envelopes here."""
+        return self.envelope_segments
 
     def add(self, tile_id: TileId, blob: BlobRef) -> None:
         """Make a tile visible, or replace its blob."""
@@ -357,6 +362,10 @@ class MemoryTileMetadataStore(TileMetadataStore):
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment's number and total size of visible blobs."""
         return _sum_live_bytes(tile.blob for tile in self._tiles.values())
+
+    def list_envelope_segments(self) -> Sequence[int]:
+        """Return nothing: bytes in memory are not compacted."""
+        return ()
 
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Move tiles to new locations unless they left the old one; return how many moved."""

@@ -273,6 +273,11 @@ class PostgresBlobIndex:
         with self.database.read_connection() as connection:
             return [(segment, int(total)) for segment, total in connection.execute(query)]
 
+    def list_envelope_segments(self) -> Sequence[int]:
+        """Return the segments with bytes of open envelopes."""
+        with self.database.read_connection() as connection:
+            return [segment for (segment,) in connection.execute(_ENVELOPE_SEGMENTS)]
+
     @repeat_when_lost
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Move tiles to new locations unless they left the old one; return how many moved."""
@@ -289,6 +294,11 @@ class PostgresBlobIndex:
             return int(connection.execute(_MOVE, columns).rowcount)
 
 
+_ENVELOPE_SEGMENTS = text(
+    # Locations are pairs of segment and offset.
+    "SELECT DISTINCT segment FROM upload_envelopes,"
+    " unnest(locations) WITH ORDINALITY AS place(segment, position) WHERE position % 2 = 1"
+)
 _PLACES = {
     "old_segment": "integer",
     "old_offset": "bigint",

@@ -110,6 +110,10 @@ class SegmentIndex(BlobIndex, Protocol):
         """Return each segment with visible blobs, and their total size."""
         ...
 
+    def list_envelope_segments(self) -> Sequence[int]:
+        """Return the segments with bytes of open upload envelopes, which may not be visible."""
+        ...
+
     def move(self, moves: Sequence[tuple[TileId, BlobRef, BlobRef]]) -> int:
         """Move tiles from one blob to another, durably, if they still have the first.
 

@@ -10,6 +10,7 @@ from support.envelopes import create_tile, make_envelope
 from tileferry.adapters.memory import MemoryEnvelopeStore, MemoryTileMetadataStore
 from tileferry.adapters.postgres import (
     Database,
+    PostgresBlobIndex,
     PostgresEnvelopeStore,
     PostgresTileMetadataStore,
 )
@@ -178,3 +179,21 @@ def test_database_rejects_truncated_envelope_columns(database: Database, column:
     cut = text(f"UPDATE upload_envelopes SET {column} = substr({column}, 2)")  # noqa: S608  # ours
     with pytest.raises(DatabaseError, match="upload_envelopes_"), database.transaction() as tx:
         tx.execute(cut)
+
+
+def test_invariant_8_open_envelopes_keep_their_segments(database: Database) -> None:
+    """Compaction asks the index in Postgres; bytes in memory are not compacted."""
+    store, index = PostgresEnvelopeStore(database), PostgresBlobIndex(database)
+    made = make_envelope("a")
+    segments = (4, 9, 4)
+    tiles = [
+        evolve(tile, location=(segment, 70 + segment))
+        for tile, segment in zip(made.batch.tiles, segments, strict=True)
+    ]
+    store.save(evolve(made, batch=evolve(made.batch, tiles=tiles)))
+    unlocated = [evolve(tile, location=None) for tile in made.batch.tiles]
+    store.save(evolve(made, batch=evolve(made.batch, key="b", tiles=unlocated)))
+    assert sorted(index.list_envelope_segments()) == [4, 9]
+    for envelope in store.list_open_envelopes("F1"):
+        store.close(envelope)
+    assert index.list_envelope_segments() == []

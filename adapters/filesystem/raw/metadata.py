@@ -236,6 +236,10 @@ class RawTileMetadata(TileCatalogue):
         """Return the highest segment number in any row; 0 if there are no rows."""
         return self._rows.last_segment
 
+    def list_envelope_segments(self) -> Sequence[int]:
+        """Return nothing: a raw partition has no uploads."""
+        return ()
+
     def sum_live_bytes(self) -> Sequence[tuple[int, int]]:
         """Return each segment with visible blobs, and the sum of their lengths."""
         sums: dict[int, int] = {}

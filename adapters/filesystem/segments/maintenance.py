@@ -61,7 +61,14 @@ class Compactor:
         live = dict(self._index.sum_live_bytes())
         sizes = dict(self._list_sizes())
         newest = max(sizes, default=0)
-        old = [number for number in sizes if not self._writer.is_own_segment(number)]
+        # An open envelope is repeated with the bytes that were signed, also if its tiles were
+        # captured again: nothing refers to these bytes but the envelope.
+        needed = set(self._index.list_envelope_segments())
+        old = [
+            number
+            for number in sizes
+            if number not in needed and not self._writer.is_own_segment(number)
+        ]
         dead = [number for number in old if number not in live]
         sparse = [
             number

@@ -186,7 +186,7 @@ def test_invariant_8_open_envelope_is_resent_as_originally_signed() -> None:
 
 
 def replace_tile(flight: MemoryUploadEnv) -> None:
-    """Capture a tile again; compaction has removed the older bytes."""
+    """Capture a tile again; the older bytes are lost."""
     row = flight.metadata.get_metadata(create_tile(0))
     assert row is not None
     flight.store._contents.pop(row.blob)

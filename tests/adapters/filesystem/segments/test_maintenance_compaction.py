@@ -57,6 +57,18 @@ def assert_all_live(store: SegmentTileStore) -> None:
     assert list_damages(store.verify()) == []
 
 
+def test_invariant_8_segments_of_open_envelopes_are_kept(
+    root: Path, index: MemoryBlobIndex
+) -> None:
+    dead, sparse = 1, 2
+    index.envelope_segments = (dead,)
+    with open_store(root, index) as store:
+        assert [done.segment for done in store.compact()] == [sparse]
+        index.envelope_segments = ()
+        assert [done.segment for done in store.compact()] == [dead]
+        assert_all_live(store)
+
+
 def test_compaction_removes_dead_segments_and_moves_sparse_ones(
     root: Path, index: MemoryBlobIndex
 ) -> None:
