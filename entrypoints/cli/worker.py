@@ -17,12 +17,14 @@ from tileferry.entrypoints.cli.command_group import (
 from tileferry.entrypoints.cli.option_types import KindOption
 
 if TYPE_CHECKING:
-    from tileferry.application.control.worker import Worker
-    from tileferry.domain.runs import WorkerId
+    from collections.abc import Mapping
+
+    from tileferry.domain.runs import RunStatus, WorkerId
 
 app = declare_command()
 SCHEMA = "tileferry.worker.v1"
 _HOST_CHARS_MAX = 50
+_COUNT_MAX = 256
 
 
 @app.command(
@@ -32,6 +34,7 @@ _HOST_CHARS_MAX = 50
         "tileferry worker --kind acquire_partition --ready-file /run/tileferry/ready",
         "tileferry worker --listen 127.0.0.1:9464",
         "tileferry worker --until-idle",
+        "tileferry worker --count 4 --kind acquire_partition",
     ),
 )
 def worker_command(
@@ -67,6 +70,19 @@ def worker_command(
             " telemetry.prometheus_listen).",
         ),
     ] = None,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--count",
+            metavar="N",
+            min=1,
+            max=_COUNT_MAX,
+            help="Number of worker processes (default: 1).",
+        ),
+    ] = 1,
+    supervised: Annotated[
+        bool, typer.Option("--supervised", hidden=True, help="Drain when stdin is closed.")
+    ] = False,
     config: ConfigFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -77,6 +93,10 @@ def worker_command(
     another worker takes the run when its lease expires.
 
     With --until-idle the worker also waits for runs that are due but need a retry token.
+
+    With --count, worker n is NAME-n, listens on PORT + n - 1 and has the readiness file FILE.n. A
+    worker that crashes is started again, later after each crash in a row; after eight the others
+    drain. Downloads and uploads use the cache one at a time; partitions are processed in parallel.
 
     Exit codes: 0 idle or drained; 3 with --until-idle, a run failed or waits for a later retry; 4
     lease lost, start it again; 7 could not start; 130 the run was returned to the queue, or a
@@ -93,6 +113,24 @@ def worker_command(
         unfinished_to_json,
     )
 
+    if count > 1:
+        from tileferry.entrypoints.cli.worker_processes import run_fleet
+
+        run_fleet(
+            _build_worker_id(name),
+            count,
+            kinds=kind or (),
+            until_idle=until_idle,
+            config=config,
+            ready_file=ready_file,
+            listen=listen,
+            as_json=json,
+        )
+        return
+    if supervised:
+        from tileferry.entrypoints.cli.worker_processes import stop_with_parent
+
+        stop_with_parent()
     interrupted = False
     readiness = ReadinessFile(listener=RunLinePrinter(stderr))
     with StopSignals() as stop, open_installation(config, readiness) as installation:
@@ -132,7 +170,8 @@ def worker_command(
         }
         print_json(SCHEMA, body)
     else:
-        stdout.print(f"Worker {worker.name} processed {_format_summary(worker)}.")
+        summary = format_summary(worker.processed, worker.ended, worker.cancelled)
+        stdout.print(f"Worker {worker.name} processed {summary}.")
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if until_idle and worker.unfinished:
@@ -141,21 +180,21 @@ def worker_command(
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _format_summary(worker: "Worker") -> str:
+def format_summary(processed: int, ended: "Mapping[RunStatus, int]", cancelled: int = 0) -> str:
     """Return the number of runs by outcome."""
     from tileferry.domain.runs import RunStatus
 
-    runs = "1 run" if worker.processed == 1 else f"{worker.processed:,} runs"
+    runs = "1 run" if processed == 1 else f"{processed:,} runs"
     words = {
         RunStatus.PASSED: "passed",
         RunStatus.NEEDS_REVIEW: "to be reviewed",
         RunStatus.FAILED: "failed",
         RunStatus.ERROR: "in error",
     }
-    counts = {**worker.ended, RunStatus.ERROR: worker.ended[RunStatus.ERROR] - worker.cancelled}
+    counts = {**ended, RunStatus.ERROR: ended.get(RunStatus.ERROR, 0) - cancelled}
     ends = [f"{counts[one]:,} {word}" for one, word in words.items() if counts.get(one)]
-    if worker.cancelled:
-        ends.append(f"{worker.cancelled:,} cancelled")
+    if cancelled:
+        ends.append(f"{cancelled:,} cancelled")
     return f"{runs}: {', '.join(ends)}" if ends else runs
 
 
