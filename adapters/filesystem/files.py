@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, TypeVar
 
 from attrs import field, frozen
 
 from tileferry.domain.errors import InvalidValueError, StorageError
 
+_ReadFile = TypeVar("_ReadFile", bound=IO[bytes] | None)
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 _SEALED_DIRECTORY_MODE = 0o555
@@ -73,6 +74,17 @@ def storage_error(error: OSError, *, action: str, path: Path) -> StorageError:
         problem=error.strerror or str(error),
         remedy=_REMEDIES.get(error.errno or 0, _REMEDY),
     )
+
+
+@contextlib.contextmanager
+def close_after_reading(file: _ReadFile) -> Iterator[_ReadFile]:
+    """Close a file at the end; ignore errors, since it was only read."""
+    try:
+        yield file
+    finally:
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,12 @@ from pathlib import Path
 from attrs import field, frozen
 
 from tileferry.adapters.filesystem.atomic_files import replace_file
-from tileferry.adapters.filesystem.files import Directory, FileCalls, translate_os_errors
+from tileferry.adapters.filesystem.files import (
+    Directory,
+    FileCalls,
+    close_after_reading,
+    translate_os_errors,
+)
 from tileferry.application.ports.captures import CaptureFile
 from tileferry.domain.errors import InvalidValueError, Remedy
 from tileferry.domain.partitions import PLAN_BYTES_MAX
@@ -151,9 +156,7 @@ class FlightRecordFile:
                 problem="is not set, so it is unknown whether the aircraft has landed",
                 remedy=Remedy.CONFIRM_LANDING,
             )
-        with translate_os_errors("read", self.path), self.path.open("rb") as file:
-            content = file.read(_RECORD_BYTES_MAX)
-        return FlightRecord.parse(content)
+        return FlightRecord.parse(_read_start(self.path, _RECORD_BYTES_MAX))
 
 
 @frozen(kw_only=True)
@@ -194,5 +197,9 @@ class TileImageFolder:
 
 def read_plan_file(path: Path) -> bytes:
     """Return the content of a plan file, at most one byte more than the maximum size."""
-    with translate_os_errors("read", path), path.open("rb") as file:
-        return file.read(PLAN_BYTES_MAX + 1)
+    return _read_start(path, PLAN_BYTES_MAX + 1)
+
+
+def _read_start(path: Path, size: int) -> bytes:
+    with translate_os_errors("read", path), close_after_reading(path.open("rb")) as file:
+        return file.read(size)

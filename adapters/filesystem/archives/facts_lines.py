@@ -1,8 +1,7 @@
 """The facts of tiles as JSON lines, beside tiles whose format has no place for them."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,17 +33,6 @@ def parse_facts_line(line: bytes, *, place: str, source: str) -> tuple[TileId, T
     with data.locate_errors():
         facts = TileFacts.parse(*(data.fields.get(name) for name in _FACTS))
     return tile, facts
-
-
-@contextmanager
-def close_after_reading(file: IO[bytes] | None) -> Iterator[IO[bytes] | None]:
-    """Close a file at the end; ignore errors, since it was only read."""
-    try:
-        yield file
-    finally:
-        if file is not None:
-            with suppress(OSError):
-                file.close()
 
 
 @define(kw_only=True)

@@ -27,7 +27,6 @@ from tileferry.adapters.filesystem.archives.destination import (
 from tileferry.adapters.filesystem.archives.facts_lines import (
     LINE_BYTES_MAX,
     TileFactsReader,
-    close_after_reading,
     format_facts_line,
 )
 from tileferry.adapters.filesystem.archives.pmtiles_format import (
@@ -45,7 +44,13 @@ from tileferry.adapters.filesystem.archives.pmtiles_format import (
     encode_header,
     gzip_compress,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.adapters.filesystem.files import (
+    Directory,
+    FileCalls,
+    OpenFile,
+    close_after_reading,
+    translate_os_errors,
+)
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.domain.archives import (
     ArchiveDescription,

@@ -16,10 +16,15 @@ from tileferry.adapters.filesystem.archives.destination import (
 )
 from tileferry.adapters.filesystem.archives.facts_lines import (
     TileFactsReader,
-    close_after_reading,
     format_facts_line,
 )
-from tileferry.adapters.filesystem.files import Directory, FileCalls, OpenFile, translate_os_errors
+from tileferry.adapters.filesystem.files import (
+    Directory,
+    FileCalls,
+    OpenFile,
+    close_after_reading,
+    translate_os_errors,
+)
 from tileferry.adapters.filesystem.operator_files import CaptureFolderFiles
 from tileferry.application.ports.archives import ArchivedTile, RefusedEntry
 from tileferry.application.ports.captures import CaptureFile

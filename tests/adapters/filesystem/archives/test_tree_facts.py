@@ -8,10 +8,10 @@ import pytest
 
 from tileferry.adapters.filesystem.archives.facts_lines import (
     TileFactsReader,
-    close_after_reading,
     format_facts_line,
     parse_facts_line,
 )
+from tileferry.adapters.filesystem.files import close_after_reading
 from tileferry.domain.archives import TileFacts
 from tileferry.domain.errors import InvalidValueError, StorageError
 from tileferry.domain.tiles import TileId
