@@ -72,7 +72,7 @@ figures: $(READY)  ## print the figures of the code base beside their goals
 
 IMAGES ?= 2000
 
-SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_hostile_pages.py tests/e2e/test_download_weather.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py tests/e2e/test_db_crash.py tests/e2e/test_backup.py \
+SOAK_TESTS := tests/e2e/test_download_memory.py tests/e2e/test_download_hostile_pages.py tests/e2e/test_download_weather.py tests/e2e/test_cache_crash.py tests/e2e/test_download_crash.py tests/e2e/test_idempotency_crash.py tests/e2e/test_upload_crash.py tests/e2e/test_queue_crash.py tests/e2e/test_failover.py tests/e2e/test_db_crash.py tests/e2e/test_backup.py \
 	tests/e2e/test_file_call_faults.py tests/e2e/test_database_link_faults.py \
 	tests/adapters/filesystem/journal/test_store_crash.py \
 	tests/adapters/filesystem/segments/test_store_crash.py tests/adapters/filesystem/raw/test_sink_crash.py tests/e2e/test_partition_acquisition.py \
