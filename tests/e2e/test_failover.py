@@ -7,10 +7,13 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from support.control_plane import download_work
 from support.crash_processes import SOAK_FACTOR
+from support.download_operator import DownloadOperator
+from support.provider import API_KEY, RunningProvider
 from support.queue_process import QueuePlan, create_run_control
 from support.replicated_server import ReplicatedServer, run_replicated_server
 from support.worker_crew import (
@@ -104,6 +107,26 @@ def test_invariants_12_13_18_failover_loses_nothing_that_a_synchronous_replica_h
     check_leases(database, wanted)
     check_attempts(database)
     assert is_log_intact(database)
+
+
+def test_commands_accept_the_address_of_both_servers(
+    servers: ReplicatedServer, tmp_path: Path, reference_provider: RunningProvider
+) -> None:
+    operator = DownloadOperator(tmp_path, servers.url, reference_provider.url)
+    operator.settings["TILEFERRY_C11_SERVICE_API_KEY"] = API_KEY
+    area = ("--bbox", "36.20,50.00,36.22,50.02", "--zoom", "15")
+    for command in (
+        ("db", "upgrade"),
+        ("download", *area, "--flight", "F1", "--sector", "stable_rear"),
+        ("worker", "--until-idle"),
+    ):
+        ran = operator.run_in_process(*command)
+        assert ran.code == 0, (command, ran.err)
+    servers.lose_primary()
+    servers.promote()
+    for command in (("db", "status"), ("cache", "verify"), ("runs", "list"), ("audit", "verify")):
+        ran = operator.run_in_process(*command)
+        assert ran.code == 0, (command, ran.err)
 
 
 def test_failover_without_a_synchronous_replica_loses_the_newest_work_only(
