@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from tileferry.domain.errors import TileManagerError
 from tileferry.domain.lazy_imports import import_on_call
@@ -89,6 +89,7 @@ with import_on_call(globals()):
     from tileferry.domain.tiles.selection import FetchMode
     from tileferry.domain.work import DownloadArea, UploadFlight, Work
     from tileferry.entrypoints.audit_factories import build_alert_rule, is_log_in_nats
+    from tileferry.entrypoints.background_worker import BackgroundWorker
     from tileferry.entrypoints.cache_session import make_folder
     from tileferry.entrypoints.config.policies import (
         NamedPolicy,
@@ -111,6 +112,8 @@ class Installation(InstallationParts):
     Use it in a ``with`` block, or between ``open`` and ``close``. Threads may share it: a part is
     built by one at a time.
     """
+
+    _background_worker: BackgroundWorker | None = field(default=None, init=False, repr=False)
 
     # the database
 
@@ -518,21 +521,23 @@ class Installation(InstallationParts):
         check_stop: Callable[[], None] = lambda: None,
         kinds: Sequence[RunKind] = (),
         listen: str | None = None,
+        metrics: "Metrics | None" = None,
     ) -> Iterator[Worker]:
         """Open a worker for runs of the configured source, by default of all kinds.
 
         This thread must run it. It has an installation of its own, whose calls leave long waits to
         the queue. ``listen`` is an address for its metrics and health, by default
-        ``telemetry.prometheus_listen``.
+        ``telemetry.prometheus_listen``. ``metrics`` count its work instead, and nothing listens.
         """
         self._require_open()
         kinds = select_kinds(kinds)
         clock = InterruptibleClock(thread=threading.current_thread())
         listen = listen or self.config.telemetry.prometheus_listen
-        address, metrics, listener = None, None, self.listener
-        if listen is not None:
+        address, listener = None, self.listener
+        if metrics is None and listen is not None:
             address = parse_listen(listen)
             metrics = self.build_metrics(check=lambda: "it is stopping" if is_stopping() else None)
+        if metrics is not None:
             listener = metrics.listen_for(listener)
         tracker = RunProgressTracker(clock=clock, listener=listener)
         own = Installation(self.config, listener=tracker, clock=clock, in_run=True, metrics=metrics)
@@ -554,6 +559,16 @@ class Installation(InstallationParts):
                     check_stop=check_stop,
                     tracker=tracker,
                 )
+
+    @property
+    def background_worker(self) -> BackgroundWorker:
+        """Processes queued downloads in a thread of this process, until this is closed."""
+        self._require_open()
+        with self._building:
+            if self._background_worker is None:
+                self._background_worker = BackgroundWorker(self)
+                self._resources.callback(self._background_worker.stop)
+            return self._background_worker
 
     def build_metrics(self, *, check: Callable[[], str | None] = lambda: None) -> "Metrics":
         """Return the metrics of this process; scrapes read the state of this installation.

@@ -7,6 +7,7 @@ with export_lazily(globals()):
     from tileferry.adapters.system.host import (
         SystemDisk,
         describe_location,
+        name_process,
         new_cache_id,
         new_id,
         new_run_id,
@@ -30,6 +31,7 @@ __all__ = [
     "ThreadFetchRunner",
     "ThreadHeartbeat",
     "describe_location",
+    "name_process",
     "new_cache_id",
     "new_id",
     "new_run_id",

@@ -1,6 +1,7 @@
 """The host: its disk space, and unique ids that name it."""
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -40,11 +41,18 @@ class SystemDisk:
 
 
 _PLACE_CHARS_MAX = 4096
+_HOST_CHARS_MAX = 50
 
 
 def new_id() -> str:
     """Return a unique id for one call, with the host name and process id."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+
+
+def name_process() -> str:
+    """Return the host name and process id, as the name of a worker."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARS_MAX]
+    return f"{host}-{os.getpid()}"
 
 
 def new_cache_id() -> CacheId:

@@ -1,8 +1,5 @@
 """``tileferry worker``: process queued runs until a signal stops it."""
 
-import os
-import re
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
 app = declare_command()
 SCHEMA = "tileferry.worker.v1"
-_HOST_CHARS_MAX = 50
 _COUNT_MAX = 256
 
 
@@ -200,13 +196,13 @@ def format_summary(processed: int, ended: "Mapping[RunStatus, int]", cancelled: 
 
 def _build_worker_id(wanted: str | None) -> "WorkerId":
     """Return the worker's id in the queue."""
+    from tileferry.adapters.system import name_process
     from tileferry.domain.errors import InvalidValueError
     from tileferry.domain.runs import WorkerId
     from tileferry.domain.validation import is_name
 
     if wanted is None:
-        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARS_MAX]
-        return WorkerId(f"{host}-{os.getpid()}")
+        return WorkerId(name_process())
     if not is_name(wanted):
         raise InvalidValueError(
             field="--name",

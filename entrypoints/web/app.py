@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from attrs import define, field
@@ -30,9 +28,6 @@ from tileferry.entrypoints.web.guard import Guard
 from tileferry.entrypoints.web.live import LiveFeeds
 from tileferry.entrypoints.web.site import PageRequest, PageRoute, Site, compress, log_crash
 from tileferry.entrypoints.web.tiles import TileEndpoint
-
-if TYPE_CHECKING:
-    from tileferry.entrypoints.metrics import Metrics
 
 _WAITING_MAX = 64
 """Requests for pages that may wait for a thread; more are refused."""
@@ -74,8 +69,6 @@ class WebApp:
     _tiles: TileEndpoint = field(init=False)
     _routes: list[tuple[object, PageRoute]] = field(factory=list, init=False)
     _waiting: int = field(default=0, init=False)
-    _metrics: "Metrics | None" = field(default=None, init=False)
-    _measuring: Lock = field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.feeds = LiveFeeds(self.site)
@@ -111,14 +104,12 @@ class WebApp:
         """Answer a request for metrics or health."""
         headers = {"cache-control": "no-store"}
         try:
-            with self._measuring:
-                if self._metrics is None:
-                    self._metrics = self.site.installation.build_metrics()
+            metrics = self.site.get_metrics()
         except TileManagerError as error:
             is_extra_missing = isinstance(error, MisuseError)
             status = 200 if path == "/healthz" else 501 if is_extra_missing else 503
             return PlainTextResponse(f"{describe_error(error)}\n", status, headers)
-        found = self._metrics.answer(path)
+        found = metrics.answer(path)
         return Response(found.content, found.status, headers, found.content_type)
 
     async def _answer(self, scope: Scope) -> Response:

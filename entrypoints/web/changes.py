@@ -20,7 +20,7 @@ from tileferry.domain.validation import is_unicode
 from tileferry.entrypoints.web.site import PageRequest, PageRoute
 
 REASON_CHARS_MAX = 500
-_OWN_FIELDS = ("reason", "confirmed_count", "plan_hash")
+_OWN_FIELDS = ("reason", "confirmed_count", "plan_hash", "choice")
 
 
 @frozen(kw_only=True)
@@ -42,6 +42,9 @@ class Preview:
     remarks: Sequence[str] = ()
     note: str = field(default="", kw_only=True)
     """Shown above the table."""
+    choices: Mapping[str, str] = field(factory=dict)
+    """Ways to make the change: the values of ``choice`` in the form, and the texts of their
+    buttons. Without any, there is one button."""
 
     @property
     def plan_hash(self) -> str:
@@ -69,8 +72,8 @@ class Change:
     """Such as ``/flights/pin``; ``/flights/pin/apply`` applies it."""
     back: str
     """The page to return to."""
-    after: str = ""
-    """The page to go to after the change, if it is another one."""
+    find_after: Callable[[PageRequest], str] | None = None
+    """Returns the page to go to after the change, if it is another one."""
     preview: Callable[[PageRequest], Preview]
     """Returns the effect of the fields of a form; changes nothing."""
     apply: Callable[[PageRequest, Confirmation], str]
@@ -116,7 +119,9 @@ def _apply(change: Change, request: PageRequest) -> Response:
         return _show_preview(change, request, problem=problem, status=409)
     except InvalidValueError as error:
         return _show_preview(change, request, problem=error.summary, status=400)
-    return request.redirect(change.after or change.back, flash=change.apply(request, confirmation))
+    flash = change.apply(request, confirmation)
+    after = change.back if change.find_after is None else change.find_after(request)
+    return request.redirect(after, flash=flash)
 
 
 def _read_confirmation(request: PageRequest) -> Confirmation:

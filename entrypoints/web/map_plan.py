@@ -1,4 +1,4 @@
-"""Plan the download of an area on the map, and queue it."""
+"""Plan the download of an area on the map, and start or queue it."""
 
 import threading
 from collections.abc import Iterator
@@ -19,8 +19,7 @@ from tileferry.entrypoints.web.site import PageRequest
 PATH = "/map/download"
 TILES_MAX = 250_000
 """The listing of a larger area takes too long for a page."""
-
-
+_START, _QUEUE = "start", "queue"
 _PLANS_MAX = 3
 """Plans wait for the provider in threads that all pages share."""
 
@@ -75,8 +74,7 @@ def _preview(request: PageRequest) -> Preview:
     count = 0 if plan.complete or eviction.insufficient else max(tiles, 1)
     named = format_credits(installation.config)
     return Preview(
-        title=f"Queue the download of {tiles:,} tile{'' if tiles == 1 else 's'}"
-        f" for flight {wanted.flight_id}",
+        title=f"Download {tiles:,} tile{'' if tiles == 1 else 's'} for flight {wanted.flight_id}",
         count=count,
         noun="tile",
         plan=[
@@ -89,6 +87,7 @@ def _preview(request: PageRequest) -> Preview:
         facts=rows,
         remarks=[named] if named else [],
         note=note,
+        choices={_START: "Start now", _QUEUE: "Queue for a worker"},
     )
 
 
@@ -98,7 +97,14 @@ def _apply(request: PageRequest, confirmation: Confirmation) -> str:
         wanted.flight_id, wanted.area, by=confirmation.by, reason=confirmation.reason
     )
     queued = f"Queued as run {run.run_id}" if is_new else f"Already queued as run {run.run_id}"
-    return f"{queued}. The next free worker downloads it."
+    if not _is_started(request):
+        return f"{queued}. The next free worker downloads it."
+    request.site.start_run(run.run_id)
+    return f"Started as run {run.run_id}." if is_new else f"{queued}; started."
+
+
+def _is_started(request: PageRequest) -> bool:
+    return request.form.get("choice") == _START
 
 
 def _read_request(request: PageRequest) -> DownloadRequest:
@@ -136,4 +142,8 @@ def _read_place(request: PageRequest) -> Place:
         raise evolve(error, field=f"area {error.field.partition('.')[2]}".rstrip()) from None
 
 
-CHANGE = Change(path=PATH, back="/map", after="/runs", preview=_preview, apply=_apply)
+def _find_after(request: PageRequest) -> str:
+    return "/transfers" if _is_started(request) else "/runs"
+
+
+CHANGE = Change(path=PATH, back="/map", find_after=_find_after, preview=_preview, apply=_apply)

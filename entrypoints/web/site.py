@@ -7,18 +7,23 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import jinja2
 from attrs import define, evolve, field, frozen
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from tileferry.domain.errors import MisuseError
+from tileferry.domain.runs import RunId
 from tileferry.domain.text import printable
 from tileferry.domain.web_safety import AccessTokens, AllowedHosts, Role, Session, SessionSigner
 from tileferry.entrypoints.config import Config
 from tileferry.entrypoints.installation import Installation
 from tileferry.entrypoints.web.assets import Assets
 from tileferry.entrypoints.web.templating import load_templates
+
+if TYPE_CHECKING:
+    from tileferry.entrypoints.metrics import Metrics
 
 _LOGGER = logging.getLogger("tileferry.web")
 PAGE_THREADS = 8
@@ -149,6 +154,7 @@ class Site:
     page_threads: ThreadPoolExecutor = field(init=False)
     _flashes: dict[str, str] = field(factory=dict, init=False)
     _states: dict[type, object] = field(factory=dict, init=False)
+    _metrics: "Metrics | None" = field(default=None, init=False)
     _guard: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -178,6 +184,21 @@ class Site:
 
     def pop_flash(self, session: Session) -> str | None:
         return self._flashes.pop(session.nonce, None)
+
+    def get_metrics(self) -> "Metrics":
+        """Return the metrics of this process; raise if their extra is not installed."""
+        with self._guard:
+            if self._metrics is None:
+                self._metrics = self.installation.build_metrics()
+            return self._metrics
+
+    def start_run(self, run_id: RunId) -> None:
+        """Process a queued download in this process."""
+        try:
+            metrics = self.get_metrics()
+        except MisuseError:  # the extra is not installed
+            metrics = None
+        self.installation.background_worker.start(run_id, metrics=metrics)
 
     def close(self) -> None:
         self.page_threads.shutdown(wait=False, cancel_futures=True)

@@ -43,6 +43,7 @@ def _build_view(request: PageRequest) -> dict[str, object]:
             if run.next_retry_at is not None
         ],
         "sources": [_describe_source(one) for one in sources],
+        "own_worker": request.installation.background_worker,
         "rows_max": _ROWS_MAX if len(running) == _ROWS_MAX else None,
     }
 

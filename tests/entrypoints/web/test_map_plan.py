@@ -6,12 +6,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from attrs import evolve
+from support.download_operator import wait_until
 from support.provider import RunningProvider
-from support.web_site import RunningSite, confirm_change, post_form
+from support.web_site import RunningSite, confirm_change, post_form, serve_site
 
 from tileferry.application.cache.budget import CacheBudget
 from tileferry.application.ports.work import RunFilter
 from tileferry.domain.audit import StateChanged
+from tileferry.domain.runs import RunStatus
 from tileferry.domain.tiles import (
     Area,
     BBox,
@@ -65,6 +67,42 @@ def test_plan_is_previewed_and_queued_with_its_reason(
     assert f"Already queued as run {run.run_id}" in again.text
 
 
+def test_started_plan_is_downloaded_without_a_worker(
+    operator: httpx.Client, planning_site: RunningSite
+) -> None:
+    fields = {**FIELDS, "bbox": "38.1,49.9,38.14,49.92", "flight": "F8"}
+    done = confirm_change(operator, map_plan.PATH, fields, reason="now", choice="start")
+    assert done.url.path == "/transfers"
+    assert "Started as run " in done.text
+    installation = planning_site.installation
+    wait_until(lambda: not installation.background_worker.is_running, "the download")
+    (run, *_) = installation.work_reader.list_runs(RunFilter(text="F8"), limit=5)
+    assert run.status is RunStatus.PASSED
+    counted = 'tileferry_runs_finished_total{kind="download_area",status="passed"}'
+    assert counted in operator.get("/metrics").text
+    assert "Everything is in the cache already" in post_form(operator, map_plan.PATH, fields).text
+
+
+def test_problem_of_the_worker_is_shown(operator: httpx.Client, planning_site: RunningSite) -> None:
+    planning_site.installation.background_worker.problem = "raw_root: <not> a folder"
+    assert "raw_root: &lt;not&gt; a folder" in operator.get("/transfers").text
+    planning_site.installation.background_worker.problem = None
+
+
+def test_read_only_console_starts_nothing(
+    planning_site: RunningSite, module_database_url: str
+) -> None:
+    home = planning_site.installation.config.c11.cache_root.parent
+    with (
+        serve_site(home, module_database_url, {"read_only": True}) as closed,
+        closed.client() as viewer,
+    ):
+        viewer.get("/runs")
+        answer = viewer.post(f"{map_plan.PATH}/apply", data={**FIELDS, "choice": "start"})
+        assert (answer.status_code, "read-only" in answer.text) == (403, True)
+        assert not closed.installation.background_worker.is_running
+
+
 def test_many_tiles_need_their_number(operator: httpx.Client) -> None:
     wide = {**FIELDS, "zoom": "15", "bbox": "36.1,49.9,36.2,49.95"}
     refused = confirm_change(operator, map_plan.PATH, wide, reason="x")
@@ -85,7 +123,7 @@ def test_area_comes_from_geojson(operator: httpx.Client) -> None:
     shape = Shape.from_degrees(polygons=[[[(lon, lat) for lon, lat in ring]]])
     tiles = TileCoverage.from_place(shape, [14]).count
     assert tiles < TILES
-    assert f"Queue the download of {tiles} tile" in page
+    assert f"Download {tiles} tile" in page
     wrong = post_form(operator, map_plan.PATH, {**FIELDS, "geojson": "{}"})
     assert wrong.status_code == 400
     assert "the dropped area" in wrong.text
@@ -119,7 +157,7 @@ def test_far_area_is_confirmed_in_the_form(
     now = planning_site.installation.get_database_time()
     book.add_area("F5", FlightArea(source="satellite", area=there, added_at=now))
     assert post_form(operator, map_plan.PATH, near).status_code == 409
-    assert "Queue the" in post_form(operator, map_plan.PATH, {**near, "far": "1"}).text
+    assert "Queue for a worker" in post_form(operator, map_plan.PATH, {**near, "far": "1"}).text
 
 
 def test_downloaded_area_has_nothing_to_queue(
@@ -137,7 +175,7 @@ def test_downloaded_area_has_nothing_to_queue(
     assert "Everything is in the cache already" in page
     assert "plan_hash" not in page
     other = post_form(operator, map_plan.PATH, {**fields, "flight": "F2"}).text
-    assert "Queue the download of 0 tiles for flight F2" in other
+    assert "Download 0 tiles for flight F2" in other
     assert "plan_hash" in other
 
 

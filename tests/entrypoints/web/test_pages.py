@@ -27,7 +27,7 @@ from support.web_site import STORED, RunningSite, give_up_tile, serve_site
 from support.work_operator import fill_sink
 
 from tileferry.application.ports.work import RunFilter
-from tileferry.domain.runs import RunKind, Verdict, VerdictOutcome
+from tileferry.domain.runs import Verdict, VerdictOutcome
 from tileferry.domain.state_machine import Actor
 from tileferry.domain.tiles import TileId
 from tileferry.entrypoints.flight_report import make_flight_report
@@ -82,16 +82,14 @@ def test_area_is_drawn_planned_downloaded_and_go(
         page.get_by_label("Sector").select_option("stable_rear")
         page.get_by_role("button", name="Plan", exact=True).click()
         page.get_by_label("Reason").fill("flight on Monday")
-        tiles = page.locator("h1").inner_text().split()[4]
+        tiles = page.locator("h1").inner_text().split()[1]
         if page.get_by_label(f"Type {tiles}").count():
             page.get_by_label(f"Type {tiles}").fill(tiles)
-        page.get_by_role("button", name="Queue the download").click()
-        page.wait_for_selector("text=Queued as run")
         reference_provider.reset()  # tiles were fetched to measure the time
         reference_provider.set_faults({"fault": "503", "call": "tile", "attempts": [1], "times": 1})
-        worker = threading.Thread(target=run_worker, args=[planning_site], daemon=True)
-        worker.start()
-        worker.join(30)
+        page.get_by_role("button", name="Start now").click()
+        page.wait_for_selector("text=Started as run")
+        page.wait_for_selector("text=No transfers in progress")  # sent by the server
         page.goto(f"{planning_site.url}/flights")
         page.wait_for_selector(".verdict.ok:text-is('GO')")
         page.goto(f"{planning_site.url}/map?flight=F1")
@@ -120,13 +118,6 @@ def test_dropped_file_is_shown_on_the_map(
         page.locator("[name=bbox]").fill("36.1,49.9,36.2,50.0")
         assert page.locator("[name=geojson]").input_value() == "", "the last one counts"
         assert page.locator("path.plan-area").count() == 1
-
-
-def run_worker(site: RunningSite) -> None:
-    with site.installation.open_worker(
-        W1, until_idle=True, is_stopping=lambda: False, kinds=[RunKind.DOWNLOAD_AREA]
-    ) as worker:
-        worker.run()
 
 
 def test_keyboard_reaches_places_of_the_map_by_a_list(site: RunningSite, page: "Page") -> None:
